@@ -64,7 +64,9 @@ def _add_session_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory", metavar="SIZE", help="memory limit: 2GiB, 25%%, or 8vmem in units of 256 MiB"
     )
-    parser.add_argument("--device", metavar="N", help="device of the server (default: any)")
+    parser.add_argument(
+        "--device", metavar="N", help="device of the server, or several: 0,1 (default: any one)"
+    )
     _add_share_options(parser)
     parser.add_argument("--tenant", metavar="NAME", help="the tenant whose quota is charged")
     parser.add_argument(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from rgpu_client.sizes import (
     parse_cap,
+    parse_devices,
     parse_guarantee,
     parse_limit_of_memory,
     parse_name,
-    parse_ordinal,
     parse_priority,
     parse_weight,
 )
@@ -40,7 +40,8 @@ SEND_PTX = {"CUPY_COMPILE_WITH_PTX": "1"}
 class ClientSettings:
     """Settings as users write them. For None, the environment decides, and then the server.
 
-    memory: "2GiB", "8vmem" or "25%". device: the device's number on the server. share, limit:
+    memory: "2GiB", "8vmem" or "25%". device: the device's number on the server, or
+    "0,1" for several. share, limit:
     "0.4", "40%" or "40vcore". lease: processes that name the same lease share it. tenant: the
     tenant whose quota is charged. policy: "fixed", "burst", "best-effort" or "none". priority:
     leases of a higher priority get idle device time first. weight: how leases of one priority
@@ -49,7 +50,7 @@ class ClientSettings:
 
     server: str | None = None
     memory: str | int | None = None
-    device: int | None = None
+    device: int | str | None = None
     share: str | float | None = None
     limit: str | float | None = None
     tenant: str | None = None
@@ -132,7 +133,7 @@ def _part(value: str | float) -> str:
 _WRITERS: dict[str, Callable[[Any], str]] = {
     "server": lambda value: str(parse_endpoint(_text(value))),
     "memory": _memory,
-    "device": lambda value: str(parse_ordinal(_digits(value))),
+    "device": lambda value: ",".join(map(str, parse_devices(_digits(value)))),
     "share": lambda value: _fraction(parse_guarantee(_part(value))),
     "limit": lambda value: _fraction(parse_cap(_part(value))),
     "tenant": lambda value: parse_name(_text(value)),

@@ -14,8 +14,9 @@ from rgpu_common.wire.handshake import MAX_NAME_BYTES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# The same limit as in the driver library.
+# The same limits as in the driver library.
 _MAX_ORDINAL = 1023
+MAX_DEVICES = 8
 _LEAVE_OUT = "leave it out for the server's default"
 
 
@@ -23,12 +24,12 @@ _LEAVE_OUT = "leave it out for the server's default"
 class Sizes:
     """The sizes that a run asks for. For None, 0 and "", the server decides.
 
-    share_ppm, limit_ppm: the guaranteed part of the device's time and the cap. key: the name of the
-    lease.
+    devices: numbers of devices on the server; () means any one device. share_ppm, limit_ppm: the
+    guaranteed part of the device's time and the cap. key: the name of the lease.
     """
 
     memory: Memory = field(default_factory=Memory)
-    device: int | None = None
+    devices: tuple[int, ...] = ()
     share_ppm: int = 0
     limit_ppm: int = 0
     policy: SharePolicy | None = None
@@ -37,12 +38,25 @@ class Sizes:
     tenant: str = ""
     key: str = ""
 
+    @property
+    def device(self) -> int | None:
+        """The one device asked for, or None for any.
+
+        Raises:
+            UsageError: several devices were asked for.
+        """
+        if len(self.devices) > 1:
+            raise UsageError(
+                "several devices are for `rgpu run` and `rgpu trace` without --hold: name one"
+            )
+        return self.devices[0] if self.devices else None
+
 
 def sizes_of(environment: Mapping[str, str]) -> Sizes:
     """Returns the sizes that the variables ask for. UsageError names an invalid variable."""
     return Sizes(
         memory=variable(environment, "RGPU_MEMORY", parse_limit_of_memory) or Memory(),
-        device=variable(environment, "RGPU_DEVICE", parse_ordinal),
+        devices=variable(environment, "RGPU_DEVICE", parse_devices) or (),
         share_ppm=variable(environment, "RGPU_SHARE", parse_guarantee) or 0,
         limit_ppm=variable(environment, "RGPU_LIMIT", parse_cap) or 0,
         policy=variable(environment, "RGPU_POLICY", parse_policy),
@@ -85,6 +99,16 @@ def parse_ordinal(text: str) -> int:
     if not _is_whole(text) or int(text) > _MAX_ORDINAL:
         raise UsageError(f"{text!r} is not a device: they are numbered from 0")
     return int(text)
+
+
+def parse_devices(text: str) -> tuple[int, ...]:
+    """Returns the numbers of a list of devices such as "0" or "0,1". UsageError if it is none."""
+    devices = tuple(parse_ordinal(entry) for entry in text.split(","))
+    if len(set(devices)) < len(devices):
+        raise UsageError(f"{text!r} names a device twice")
+    if len(devices) > MAX_DEVICES:
+        raise UsageError(f"a program has at most {MAX_DEVICES} devices, not {len(devices)}")
+    return devices
 
 
 def parse_priority(text: str) -> int:

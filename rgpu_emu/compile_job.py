@@ -26,6 +26,7 @@ from rgpu_emu.lower import abi
 from rgpu_emu.lower.analyse import MAX_LOCAL_BYTES, reach, shared_layout
 from rgpu_emu.lower.entry import lower_entry
 from rgpu_emu.lower.pressure import estimate_registers
+from rgpu_emu.lower.probe import check_operands
 from rgpu_emu.ptx.declare import layout
 from rgpu_emu.ptx.errors import CUDA_ERROR_NO_BINARY_FOR_GPU, PtxError, refusal_of
 from rgpu_emu.ptx.link import Program, link
@@ -99,7 +100,9 @@ class Work:
 
     def _linked(self) -> Program:
         if self._program is None:
-            self._program = link(decode_inputs(self._inputs))
+            program = link(decode_inputs(self._inputs))
+            check_operands(program)
+            self._program = program
         return self._program
 
 
@@ -183,6 +186,9 @@ def _entry(
         static_shared_bytes=facts.shared,
         local_bytes=facts.local,
         max_threads=function.max_threads,
+        required_x=function.required[0],
+        required_y=function.required[1],
+        required_z=function.required[2],
         ptx_version=function.module.version,
         target=function.module.target,
         registers=facts.registers,
@@ -198,7 +204,7 @@ def _global(program: Program, variable: Variable) -> GlobalInfo:
         space=GlobalSpace.CONST if variable.space == "const" else GlobalSpace.GLOBAL,
         size=variable.bytes,
         align=variable.align,
-        visible=int(variable.visible),
+        scope=program.scope(variable),
         initial=variable.initial,
         relocations=tuple(program.relocations(variable)),
     )

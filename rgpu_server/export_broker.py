@@ -172,15 +172,15 @@ class ExportBroker:
         if opener is None or opener.lease != exporter.lease:
             self._send(exporter, encode_export_released(ExportReleased(asked.number)))
             return
-        # Noted before it is sent: from then on the memory may outlive the exporter.
+        # Noted, also for a later daemon, before it is sent: from then on the memory may outlive the
+        # exporter.
         self.exports.opened(
             exporter.lease, exporter.id, asked.number, message.charged, asked.session
         )
+        self._changed(exporter.lease)
         if not self._send(opener, encode_export_opened(opened), fds):
             effects = self.exports.closed(exporter.id, asked.number, asked.session)
             self._apply(exporter.lease, effects)
-            return
-        self._changed(exporter.lease)
 
     def _answer(self, asked: _Asked, answer: ExportOpened) -> None:
         opener = self._sessions.get(asked.session)

@@ -1,7 +1,7 @@
 """Images, modules, libraries, functions, the linker, occupancy.  Data only, sorted by opcode.
 
 The client first sends an image in pieces (`rgpuImagePut`) under an id of its own; a load or link then consumes the image.
-`params` replies are n x {u32 offset, u32 bytes}; `attributes` are n x i32 indexed by CUfunction_attribute (0..15).
+`params` replies are n x {u32 offset, u32 bytes}; `attributes` are n x i32 indexed by CUfunction_attribute (0..15), then the block that .reqntid demands where it is known.
 `options` are n x {i32 CUjit_option, u64 value} without the pointers of log buffers.
 """
 

@@ -69,13 +69,21 @@ def _function(call: CallRow, command: CommandRow) -> list[str]:
         answer.append("  return CUDA_SUCCESS;")
     return [
         f"{call.prototype.declaration} {{",
-        *(here if needs_context else ["  const Here here = AnyHere();"]),
+        *(here if needs_context else [f"  const Here here = {_without_context(call)};"]),
         f"  {name}_Request request;",
         *sent,
         *([f"  {name}_Reply reply;"] if command.is_call else []),
         *answer,
         "}",
     ]
+
+
+def _without_context(call: CallRow) -> str:
+    """Returns the expression for the surroundings of a call that needs no context."""
+    for parameter in call.prototype.parameters:
+        if c_type(parameter, call.row.args.get(parameter.name)) == DEVICE:
+            return f"DeviceHere({parameter.name})"
+    return "AnyHere()"
 
 
 def _travels(name: str, kind: str) -> str:

@@ -28,6 +28,12 @@ NUMBERS = [
 ENUMERATIONS = [
     Enumeration("GlobalSpace", "u32", {"GLOBAL": 1, "CONST": 2}, "Where a global lies."),
     Enumeration(
+        "GlobalScope",
+        "u32",
+        {"FUNCTION": 1, "MODULE": 2, "PROGRAM": 3},
+        "Who may name a global: the function that declares it, its module, or all linked modules (.visible). cuModuleGetGlobal finds those of modules and programs.",
+    ),
+    Enumeration(
         "RelocationKind",
         "u32",
         {"GLOBAL_ADDRESS": 1, "FUNCTION_TOKEN": 2},
@@ -45,6 +51,9 @@ RECORDS = [
             Part("u32 static_shared_bytes", "static shared memory"),
             Part("u32 local_bytes", "local memory of a thread"),
             Part("u32 max_threads", "most threads of a block; 0: 1024", most="MAX_THREADS"),
+            Part("u32 required_x", "the only block that it may have (.reqntid); 0: any"),
+            Part("u32 required_y"),
+            Part("u32 required_z"),
             Part("u32 ptx_version", "80 is 8.0"),
             Part("u32 target", "80 is sm_80"),
             Part("u32 registers", "an estimate"),
@@ -66,7 +75,7 @@ RECORDS = [
             Part("GlobalSpace space", "1 global, 2 const"),
             Part("u64 size", "its bytes", most="MAX_GLOBAL_BYTES"),
             Part("u32 align", "a power of two", default=1, least=1, most="MAX_ALIGN"),
-            Part("u32 visible", "1: cuModuleGetGlobal finds it", most=1),
+            Part("GlobalScope scope", "1 function, 2 module, 3 program"),
             Part(
                 "bytes initial",
                 "the initial value, not longer than the global; the rest is zero",

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, TextIO
 
 from rgpu_client.session.claim import FOR_EVER as FOR_EVER
-from rgpu_client.session.claim import Held, claim
+from rgpu_client.session.claim import Held, claim, claim_each
 from rgpu_common.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,9 +21,13 @@ _CLEAR = "\r\x1b[K"
 
 
 def claimed(environment: Mapping[str, str], program: str, wait: float = 0.0) -> dict[str, str]:
-    """Returns `environment` with the lease of the run in RGPU_LEASE; errors as `claim`."""
-    held = claim_shown(environment, program, wait)
-    return {**environment, "RGPU_LEASE": held.key}
+    """Returns `environment` with the lease of the run in RGPU_LEASE; errors as `claim_each`."""
+    line = InLine(sys.stderr)
+    try:
+        first = claim_each(environment, program, wait, line.show)[0]
+    finally:
+        line.clear()
+    return {**environment, "RGPU_LEASE": first.key}
 
 
 def claim_shown(environment: Mapping[str, str], program: str, wait: float) -> Held:

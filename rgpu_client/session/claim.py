@@ -72,14 +72,58 @@ def claim(
     progress: called with each place in line, and every so often with None.
 
     Raises:
-        UsageError: a variable has a value that cannot be used.
+        UsageError: a variable has a value that cannot be used, or names several devices.
         NoSessionError: the server does not answer, or refuses; the sentence says why.
     """
     key = environment.get("RGPU_LEASE", "")
+    return _claim(environment, program, key, sizes_of(environment).device, wait_seconds, progress)
+
+
+def claim_each(
+    environment: Mapping[str, str],
+    program: str,
+    wait_seconds: float = 0.0,
+    progress: Progress | None = None,
+) -> list[Held]:
+    """Claims a lease on each device that RGPU_DEVICE names: all of them, or none.
+
+    The first lease has the name that RGPU_LEASE gives, or one of its own, and the others the same
+    name with .1, .2 and so on behind it. Devices are claimed in the order of their numbers, so that
+    two runs never wait for each other. Arguments and errors as `claim`.
+    """
+    devices = sizes_of(environment).devices
+    if len(devices) < 2:
+        return [claim(environment, program, wait_seconds, progress)]
+    first = environment.get("RGPU_LEASE", "")
+    stem = first or _new_key()
+    until = time.monotonic() + wait_seconds
+    held: dict[int, Held] = {}
+    try:
+        for device in sorted(devices):
+            place = devices.index(device)
+            key = f"{stem}.{place}" if place else stem
+            left = max(until - time.monotonic(), 0.0)
+            held[device] = _claim(environment, program, key, device, left, progress, own=not first)
+    except BaseException:
+        for one in held.values():
+            let_go(one)
+        raise
+    return [held[device] for device in devices]
+
+
+def _claim(
+    environment: Mapping[str, str],
+    program: str,
+    key: str,
+    device: int | None,
+    wait_seconds: float,
+    progress: Progress | None,
+    own: bool = False,
+) -> Held:
     paths = [environment["RGPU_SERVER"], *_others(environment)]
-    own = not key and not paths[0].startswith("ucx:")
-    key = key or f"run-{secrets.token_hex(6)}"
-    hello = encode_hello(_hello(environment, program, key, own, wait_seconds))
+    own = (own or not key) and not paths[0].startswith("ucx:")
+    key = key or _new_key()
+    hello = encode_hello(_hello(environment, program, key, own, device, wait_seconds))
     handle, server = _open_first(paths, hello)
     try:
         claimed = _Answers(handle, server).wait(wait_seconds > 0, progress)
@@ -91,6 +135,10 @@ def claim(
         _native().rgpu_claim_close(handle)
     # Otherwise the connection stays open: an orderly close would end the claim.
     return Held(claimed, key, server, descriptor)
+
+
+def _new_key() -> str:
+    return f"run-{secrets.token_hex(6)}"
 
 
 def let_go(held: Held) -> None:
@@ -123,7 +171,12 @@ def _open_first(paths: list[str], hello: bytes) -> tuple[int, str]:
 
 
 def _hello(
-    environment: Mapping[str, str], program: str, key: str, own: bool, wait_seconds: float
+    environment: Mapping[str, str],
+    program: str,
+    key: str,
+    own: bool,
+    device: int | None,
+    wait_seconds: float,
 ) -> Hello:
     sizes = sizes_of(environment)
     wait = min(round(min(wait_seconds, _MOST_WAIT_MS / 1000) * 1000), _MOST_WAIT_MS)
@@ -144,7 +197,7 @@ def _hello(
         container=clean_text(socket.gethostname(), MAX_NAME_BYTES),
         program=clean_text(program, MAX_SENTENCE_BYTES),
         pid=os.getpid(),
-        device=-1 if sizes.device is None else sizes.device,
+        device=-1 if device is None else device,
         memory_bytes=sizes.memory.bytes,
         share_request_ppm=sizes.share_ppm,
         share_limit_ppm=sizes.limit_ppm,

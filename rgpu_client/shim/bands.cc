@@ -14,10 +14,13 @@ constexpr int kReserve = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 // These addresses lie above the heap of a program linked at a fixed address, and below the region
 // where the kernel places mappings.
-constexpr std::array<uint64_t, 6> kDeviceBases = {0x200000000000, 0x300000000000, 0x100000000000,
-                                                  0x400000000000, 0x080000000000, 0x500000000000};
-constexpr std::array<uint64_t, 4> kPinnedBases = {0x280000000000, 0x380000000000, 0x180000000000,
-                                                  0x480000000000};
+constexpr std::array<uint64_t, 12> kDeviceBases = {
+    0x200000000000, 0x300000000000, 0x100000000000, 0x400000000000, 0x080000000000, 0x500000000000,
+    // The sessions of a process have bands of their own.
+    0x210000000000, 0x310000000000, 0x110000000000, 0x410000000000, 0x220000000000, 0x320000000000};
+constexpr std::array<uint64_t, 12> kPinnedBases = {
+    0x280000000000, 0x380000000000, 0x180000000000, 0x480000000000, 0x290000000000, 0x390000000000,
+    0x190000000000, 0x490000000000, 0x2a0000000000, 0x3a0000000000, 0x1a0000000000, 0x4a0000000000};
 constexpr size_t kCandidates = 3;
 
 bool Reserve(uint64_t base, uint64_t bytes) {

@@ -92,7 +92,8 @@ class ReplySink {
 class Channel {
  public:
   Channel(std::unique_ptr<transport::Connection> connection,
-          std::unique_ptr<transport::FrameReader> reader, NoticeHandler* handler);
+          std::unique_ptr<transport::FrameReader> reader, NoticeHandler* handler,
+          unsigned session = 0);
   ~Channel() = delete;  // threads may use the channel until the process ends
 
   void SetLimits(const Credits::Limits& limits) { limits_ = limits; }
@@ -163,12 +164,14 @@ class Channel {
   }
 
   // Posts a command whose bytes the worker delivers later (rgpuCopyDtoHLater), or asks for when the
-  // stream reaches the command (rgpuCopyHtoDPull; `pulled` is then true).
+  // stream reaches it (rgpuCopyHtoDPull; `pulled` is then true). `keep` lives with the region.
   template <typename Op>
   CUresult PostDelivered(const Issuer& issuer, const typename Op::Request& request,
-                         const PostOptions& options, const HostRegion& region, bool pulled) {
+                         const PostOptions& options, const HostRegion& region, bool pulled,
+                         std::shared_ptr<const void> keep = nullptr) {
     Expected expected;
     expected.region = region;
+    expected.keep = std::move(keep);
     expected.pulled = pulled;
     return PostExpecting<Op>(issuer, request, options, std::move(expected));
   }
@@ -211,15 +214,15 @@ class Channel {
   void Poll();
   // Waits until no delivery or pull that touches [address, address + bytes) is outstanding.
   CUresult WaitForDeliveries(uint64_t address, uint64_t bytes);
-  // The worker has said that what was posted in a stream (null: in every stream of the context that
-  // is not gone), up to the command `upto`, is complete. The program may now use that memory for
-  // something else, so a worker that still touches it, or runs a host function of it, ends the
-  // session. Returns the sticky error, if there is one.
+  // The worker has said that what was posted in a stream (null: in every stream of the context,
+  // also those that are gone), up to the command `upto`, is complete. The program may now use that
+  // memory for something else, so a worker that still touches it, or runs a host function of it,
+  // ends the session. Returns the sticky error, if there is one.
   CUresult Complete(uint32_t context, const Stream* stream, uint64_t upto) {
     return expects_deliveries() ? EndExpected(context, stream, upto) : sticky();
   }
-  // A stream is about to go, in the case of a thread's default stream with its thread. Waits for
-  // the context do not cover it from now on.
+  // A stream is about to go, in the case of a thread's default stream with its thread. Another
+  // stream may get its name.
   void StreamGoes(uint64_t wire, uint32_t thread);
   // True if a delivery or pull that touches [address, address + bytes) is outstanding.
   bool ExpectsIn(uint64_t address, uint64_t bytes);
@@ -241,6 +244,7 @@ class Channel {
   void Abandon() { connection_->Abandon(); }
 
  private:
+  Sent& SentBy(const Issuer& issuer) const { return issuer.thread->sent[session_]; }
   friend class Pump;
   friend class Flusher;
   friend class LeadHook;
@@ -264,12 +268,13 @@ class Channel {
   // What the worker will still deliver, or ask for, for a command that was posted earlier.
   struct Expected {
     HostRegion region;
-    bool pulled = false;              // the worker asks for the bytes (a pull)
-    uint64_t moved_bytes = 0;         // of the region, so far
-    HostCall call;                    // a host function, if it is one
-    std::shared_ptr<GraphRun> graph;  // of the launch of a graph
-    uint32_t context = 0;             // where the command was issued
-    uint64_t stream = 0;              // its name on the wire, and whose it is
+    std::shared_ptr<const void> keep;  // of `region`, if it is ours
+    bool pulled = false;               // the worker asks for the bytes (a pull)
+    uint64_t moved_bytes = 0;          // of the region, so far
+    HostCall call;                     // a host function, if it is one
+    std::shared_ptr<GraphRun> graph;   // of the launch of a graph
+    uint32_t context = 0;              // where the command was issued
+    uint64_t stream = 0;               // its name on the wire, and whose it is
     uint32_t thread = 0;
     bool over = false;  // the worker has said that the command is complete
 
@@ -277,7 +282,6 @@ class Channel {
     bool IsIn(uint32_t in, const Stream& of) const {
       return context == in && stream == of.wire && thread == of.thread;
     }
-
     bool Meets(uint64_t address, uint64_t bytes) const {
       return graph != nullptr ? graph->Meets(address, bytes) : region.Meets(address, bytes);
     }
@@ -354,6 +358,7 @@ class Channel {
   const std::unique_ptr<transport::Connection> connection_;
   const std::unique_ptr<transport::FrameReader> reader_;
   NoticeHandler* const handler_;
+  const unsigned session_;  // the number of the session
   Credits::Limits limits_;
   std::vector<bool> missing_;
   std::atomic<int> sticky_{0};

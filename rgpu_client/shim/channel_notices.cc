@@ -78,7 +78,7 @@ void Channel::FailCallbacks(CUresult status) {
   {
     const std::lock_guard lock(receive_mutex_);
     for (auto it = expected_.begin(); it != expected_.end();) {
-      if (it->second.call.callback != nullptr) calls.push_back(it->second.call);
+      if (it->second.call.hears_failures()) calls.push_back(it->second.call);
       if (it->second.call || it->second.graph != nullptr) {
         it = expected_.erase(it);
         expected_count_.fetch_sub(1);

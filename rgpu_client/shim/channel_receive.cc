@@ -286,12 +286,16 @@ bool Channel::HandleDelivery(const FrameHeader& header, ByteView head) {
   if (!reader.done()) return false;
   HostRegion region;
   uint64_t start = 0;
+  std::shared_ptr<const void> keep;
+  HostCall failed;
   std::optional<Landing> landing;
   {
     const std::lock_guard lock(receive_mutex_);
     const auto it = expected_.find(header.seq);
     if (it == expected_.end()) return false;
     if (!FindTarget(it->second, header, offset, &region, &start)) return false;
+    keep = it->second.keep;
+    failed = it->second.call;
     if (header.bulk_bytes > 0) landing.emplace(this, header.seq);
   }
   if (header.bulk_bytes > 0 &&
@@ -300,6 +304,8 @@ bool Channel::HandleDelivery(const FrameHeader& header, ByteView head) {
   }
   landing.reset();
   Finish(header.seq, 0, (header.flags & wire::kLast) != 0);
+  // The worker could not put it into its stream. No other stream may wait for that place.
+  if (failed.point != nullptr) handler_->OnCallback(0, failed, CUDA_ERROR_UNKNOWN);
   return true;
 }
 
@@ -317,8 +323,8 @@ CUresult Channel::EndExpected(uint32_t context, const Stream* stream, uint64_t u
     const std::lock_guard lock(receive_mutex_);
     for (auto& [seq, expected] : expected_) {
       if (seq > upto) break;
-      const bool covered = stream != nullptr ? expected.IsIn(context, *stream)
-                                             : expected.context == context && expected.stream != 0;
+      const bool covered =
+          stream != nullptr ? expected.IsIn(context, *stream) : expected.context == context;
       if (!covered) continue;
       expected.over = true;
       landing = landing || (landing_ && landing_seq_ == seq);
@@ -382,7 +388,7 @@ void Channel::Lost(std::string_view sentence) {
   expected_count_ = 0;
   for (Waiter* waiter : waiters_) waiter->wake.notify_one();
   progress_.notify_all();
-  Pump::Wake();
+  Pump::Wake(*this);
 }
 
 }  // namespace rgpu::shim

@@ -14,8 +14,12 @@
 namespace rgpu::shim {
 
 Channel::Channel(std::unique_ptr<transport::Connection> connection,
-                 std::unique_ptr<transport::FrameReader> reader, NoticeHandler* handler)
-    : connection_(std::move(connection)), reader_(std::move(reader)), handler_(handler) {
+                 std::unique_ptr<transport::FrameReader> reader, NoticeHandler* handler,
+                 unsigned session)
+    : connection_(std::move(connection)),
+      reader_(std::move(reader)),
+      handler_(handler),
+      session_(session) {
   reader_->set_guarded(true);  // bulk lands at addresses of the application, which may be bad
   buffer_.reserve(4 * kBatchBytes);
   sending_.reserve(4 * kBatchBytes);
@@ -42,7 +46,7 @@ wire::Writer Channel::Begin(const Issuer& issuer, Opcode opcode, uint8_t flags) 
   header.thread = issuer.thread->number;
   header.context = issuer.context;
   seq_.store(header.seq, std::memory_order_relaxed);
-  issuer.thread->spoke = true;
+  SentBy(issuer).spoke = true;
   return buffer_.Begin(header);
 }
 
@@ -75,7 +79,7 @@ void Channel::EndCall(const Issuer& issuer, Waiter& waiter, bool reports) {
   buffer_.End();
   syncs_.fetch_add(1, std::memory_order_relaxed);
   waiter.seq = seq_.load(std::memory_order_relaxed);
-  if (reports) issuer.thread->reported_seq = waiter.seq;
+  if (reports) SentBy(issuer).reported_seq = waiter.seq;
   const std::lock_guard receive(receive_mutex_);
   if (lost_) {
     waiter.done = true;
@@ -88,7 +92,7 @@ void Channel::EndCall(const Issuer& issuer, Waiter& waiter, bool reports) {
 // Records a posted command that Begin has just started: credit, busy stream and context, thread.
 void Channel::Account(const Issuer& issuer, const PostOptions& options) {
   const uint64_t seq = seq_.load(std::memory_order_relaxed);
-  issuer.thread->posted_seq = seq;
+  SentBy(issuer).posted_seq = seq;
   last_posted_.store(seq, std::memory_order_release);
   if (options.counted) options.stream->credits.Take(options.credit_bytes, limits_);
   if (options.stream != nullptr) options.stream->progress.version = seq;

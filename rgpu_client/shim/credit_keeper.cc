@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include <array>
 #include <atomic>
 
 #include "rgpu_client/shim/service_thread.h"
@@ -15,15 +16,28 @@ constexpr long kTickNs = 5'000'000;
 // Credit that is not used for so many ticks goes back.
 constexpr int kIdleTicks = 20;
 
-std::atomic<Session*> g_session{nullptr};
+std::array<std::atomic<Session*>, kMostSessions> g_sessions{};  // by number
 std::atomic<bool> g_started{false};
 // 1: the keeper looks by itself; 0: it sleeps, and Need must wake it.
 std::atomic<uint32_t> g_awake{0};
 
+template <typename Act>
+void ForEach(Act act) {
+  for (const auto& place : g_sessions) {
+    if (Session* const session = place.load()) act(*session);
+  }
+}
+
+uint64_t Uses() {
+  uint64_t uses = 0;
+  ForEach([&](Session& session) { uses += session.memory_credit().uses(); });
+  return uses;
+}
+
 }  // namespace
 
 bool CreditKeeper::Need(Session* session) {
-  g_session.store(session, std::memory_order_relaxed);
+  g_sessions[session->number()].store(session, std::memory_order_relaxed);
   // An exchange, not a load: it is ordered with the keeper's last look before it sleeps.
   if (g_awake.exchange(1) != 0) return true;
   if (g_started.exchange(true)) {
@@ -37,7 +51,7 @@ bool CreditKeeper::Need(Session* session) {
 }
 
 void CreditKeeper::Forget() {
-  g_session = nullptr;
+  for (auto& session : g_sessions) session = nullptr;
   g_started = false;
   g_awake = 0;
 }
@@ -48,17 +62,20 @@ void CreditKeeper::Run() {
   while (true) {
     const timespec pause{0, kTickNs};
     nanosleep(&pause, nullptr);
-    Session& session = *g_session.load();
-    session.channel().Poll();
-    const uint64_t uses = session.memory_credit().uses();
+    ForEach([](Session& session) { session.channel().Poll(); });
+    const uint64_t uses = Uses();
     idle = uses == seen ? idle + 1 : 0;
     seen = uses;
     if (idle < kIdleTicks) continue;
-    session.ReturnCredit();
-    if (session.memory_credit().active()) continue;  // a free is under way
+    bool active = false;
+    ForEach([&](Session& session) {
+      session.ReturnCredit();
+      active = session.memory_credit().active() || active;
+    });
+    if (active) continue;  // a free is under way
     g_awake.store(0);
     // Look once more: an allocation or a free since the last look has not woken the keeper.
-    if (session.memory_credit().uses() != seen && g_awake.exchange(1) == 0) continue;
+    if (Uses() != seen && g_awake.exchange(1) == 0) continue;
     g_awake.wait(0);
     idle = 0;
   }

@@ -79,7 +79,7 @@ bool TellsCompletion(uint32_t index) {
 // Keeps memory that host and device use equal on both sides (ADR 0019).
 void EntryGuard::SettleMemory(CUresult result) const {
   if ((flags_ & kMayWait) == 0 || CurrentPhase() != Phase::kReady) return;
-  if (Session* const session = CurrentSession()) {
+  for (Session* const session : LiveSessions()) {
     session->paged().AfterCall(result == CUDA_SUCCESS && TellsCompletion(index_));
   }
 }

@@ -18,6 +18,7 @@ class Flusher {
  private:
   static void Run();
   static bool FlushOld(Channel* channel);
+  static bool FlushAllOld();
 };
 
 }  // namespace rgpu::shim

@@ -37,6 +37,10 @@ Queue* g_queue = new Queue;
 
 thread_local bool t_in_host_function = false;
 
+void ForEachPaged(void (PagedMemory::*act)()) {
+  for (Session* const session : LiveSessions()) (session->paged().*act)();
+}
+
 void RunAll() {
   // EntryGuard looks for a host function only in threads in which cancellation is disabled.
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
@@ -50,13 +54,13 @@ void RunAll() {
     lock.unlock();
     const HostCall& call = due.call;
     const bool paged = PagedHas(kTrackedRanges | kMirrors);
-    if (paged) CurrentSession()->paged().BeforeHostFunction();
+    if (paged) ForEachPaged(&PagedMemory::BeforeHostFunction);
     if (call.function != nullptr) {
       call.function(call.data);
     } else {
       call.callback(call.stream, due.status, call.data);
     }
-    if (paged) CurrentSession()->paged().AfterHostFunction();
+    if (paged) ForEachPaged(&PagedMemory::AfterHostFunction);
     if (due.callback != 0) due.control->SendCallbackDone(due.callback);
   }
 }

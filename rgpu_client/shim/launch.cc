@@ -59,6 +59,10 @@ CUresult CheckGeometry(const Geometry& geometry, const Function& function,
   const int own = function.attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK].load();
   if (own > 0 && threads > static_cast<unsigned>(own))
     return TooManyThreads(function, threads, limits.registers);
+  const auto& required = function.required_block;
+  if (required[0] != 0 && !std::ranges::equal(required, geometry.block)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   const int fixed = function.attributes[CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES].load();
   const int asked = function.attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES].load();
   const uint64_t usual = limits.shared_bytes -

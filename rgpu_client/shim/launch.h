@@ -27,7 +27,8 @@ struct LaunchLimits {
 };
 
 // CUDA_ERROR_INVALID_VALUE: a dimension is 0 or too large, the shared memory is too large, or the
-// block has more threads than the function was compiled for (.maxntid).
+// block has more threads than the function was compiled for (.maxntid), or is not the one that it
+// demands (.reqntid).
 // CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: the block's threads need more registers than a block may
 // have.
 CUresult CheckGeometry(const Geometry& geometry, const Function& function,

@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include <array>
 #include <atomic>
 
 #include "rgpu_client/shim/channel.h"
@@ -13,38 +14,48 @@ namespace {
 // How long the pump sleeps when another thread is reading.
 constexpr long kStepAsideNs = 200'000;
 
-std::atomic<Channel*> g_channel{nullptr};
-std::atomic<bool> g_started{false};
-std::atomic<uint32_t> g_needs{0};  // counts calls of Need
+struct Place {
+  std::atomic<Channel*> channel{nullptr};
+  std::atomic<bool> started{false};
+  std::atomic<uint32_t> needs{0};  // counts calls of Need
+};
+
+std::array<Place, kMostSessions> g_places{};  // by session
 
 }  // namespace
 
 void Pump::Need(Channel* channel) {
-  g_channel.store(channel);
-  g_needs.fetch_add(1);
-  if (g_started.load(std::memory_order_relaxed)) {
-    g_needs.notify_one();
-  } else if (!g_started.exchange(true) && !StartServiceThread("rgpu-pump", &Pump::Run)) {
-    g_started = false;  // without a pump, the application's next wait or poll reads
+  Place& place = g_places[channel->session_];
+  place.channel.store(channel);
+  place.needs.fetch_add(1);
+  if (place.started.load(std::memory_order_relaxed)) {
+    place.needs.notify_one();
+  } else if (!place.started.exchange(true) &&
+             !StartServiceThread("rgpu-pump", &Pump::Run, &place)) {
+    place.started = false;  // without a pump, the application's next wait or poll reads
   }
 }
 
-void Pump::Wake() {
-  g_needs.fetch_add(1);
-  g_needs.notify_one();
+void Pump::Wake(const Channel& channel) {
+  Place& place = g_places[channel.session_];
+  place.needs.fetch_add(1);
+  place.needs.notify_one();
 }
 
 void Pump::Forget() {
-  g_channel = nullptr;
-  g_started = false;
+  for (Place& place : g_places) {
+    place.channel = nullptr;
+    place.started = false;
+  }
 }
 
-void Pump::Run() {
+void Pump::Run(void* argument) {
+  Place& place = *static_cast<Place*>(argument);
   while (true) {
-    const uint32_t needs = g_needs.load();
-    Channel* channel = g_channel.load();
+    const uint32_t needs = place.needs.load();
+    Channel* channel = place.channel.load();
     if (channel == nullptr || channel->sticky() != CUDA_SUCCESS || !channel->expects_deliveries()) {
-      g_needs.wait(needs);
+      place.needs.wait(needs);
       continue;
     }
     const int events = channel->connection_->Wait(transport::kReadable, 1000);

@@ -1,7 +1,9 @@
 #include "rgpu_client/shim/refusals.h"
 
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unwind.h>
 
 #include <algorithm>
 #include <array>
@@ -17,6 +19,7 @@
 #include "rgpu_client/shim/say.h"
 #include "rgpu_client/shim/trace.h"
 #include "rgpu_common/native/base/error_log.h"
+#include "rgpu_common/native/base/log.h"
 
 namespace rgpu::shim {
 namespace {
@@ -51,8 +54,9 @@ std::mutex* g_name_mutex = new std::mutex;
 std::set<size_t>* g_names = new std::set<size_t>;
 
 uint64_t CommandsSent() {
-  const Session* session = CurrentSession();
-  return session == nullptr ? 0 : session->channel().commands_sent();
+  uint64_t sent = 0;
+  for (const Session* session : LiveSessions()) sent += session->channel().commands_sent();
+  return sent;
 }
 
 bool Soon(const std::atomic<uint64_t>& at, uint64_t now) {
@@ -84,6 +88,35 @@ void SayWhatWasRefused(const char* how) {
         "says that a function is not found, see `rgpu help compatibility`.",
         how, r.missing_names.load());
   }
+}
+
+// A walk up the stack to the first code outside this library.
+struct Walk {
+  const void* own = nullptr;  // where this library is loaded
+  std::string_view file;      // of that code
+};
+
+_Unwind_Reason_Code Look(_Unwind_Context* frame, void* argument) {
+  auto* walk = static_cast<Walk*>(argument);
+  Dl_info where{};
+  const auto code = _Unwind_GetIP(frame);
+  const bool known = code != 0 && dladdr(reinterpret_cast<const void*>(code - 1), &where) != 0;
+  if (known && where.dli_fbase == walk->own) return _URC_NO_REASON;
+  if (known && where.dli_fname != nullptr) walk->file = where.dli_fname;
+  return _URC_END_OF_STACK;
+}
+
+// True if NVRTC has made the call that this thread is in. It asks for a private table of drivers
+// that are older than it, and compiles without one.
+bool CalledByNvrtc() {
+  Walk walk;
+  Dl_info own{};
+  if (dladdr(reinterpret_cast<const void*>(&CalledByNvrtc), &own) == 0) return false;
+  walk.own = own.dli_fbase;
+  _Unwind_Backtrace(&Look, &walk);
+  base::Log(base::Level::kDebug, "%.*s asked for a private table of NVIDIA's driver",
+            static_cast<int>(walk.file.size()), walk.file.data());
+  return walk.file.substr(walk.file.rfind('/') + 1).starts_with("libnvrtc");
 }
 
 void OnExit(int status, void*) {
@@ -151,6 +184,7 @@ void NoteMissing(const char* name) {
 }
 
 void NotePrivateTables() {
+  if (CalledByNvrtc()) return;
   g_refusals.tables_at = CommandsSent();
   WatchTheEnd(/*abort_too=*/true);
 }

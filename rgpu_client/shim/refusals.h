@@ -6,7 +6,8 @@
 //   soon:     it has sent at most kCleanUpCommands commands since, as many as a clean-up takes.
 //
 // A program that asked for private tables, initialised CUDA and then sent no command has given CUDA
-// up. It gets the sentence even if it exits with status 0.
+// up. It gets the sentence even if it exits with status 0. NVRTC asks for tables too and does not
+// need them, so what it asks for is not remembered.
 #pragma once
 
 #include <cstdint>

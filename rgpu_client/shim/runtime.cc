@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "rgpu_client/shim/calls/side_streams.h"
+#include "rgpu_client/shim/calls/twins.h"
 #include "rgpu_client/shim/credit_keeper.h"
 #include "rgpu_client/shim/flusher.h"
 #include "rgpu_client/shim/graphs/graphs.h"
@@ -25,7 +27,6 @@ namespace rgpu::shim {
 namespace {
 
 std::atomic<Phase> g_phase{Phase::kNew};
-std::atomic<Session*> g_session{nullptr};
 std::atomic<bool> g_open_failed{false};
 // A pointer, because a forked child needs a new mutex: a thread that exists only in the parent may
 // hold the old one.
@@ -38,7 +39,7 @@ uint8_t g_no_page = 1;
 
 void ForkedChild() {
   *g_own_page = 1;
-  Session* session = g_session.exchange(nullptr);
+  const SessionList sessions = WithdrawSessions();
   if (g_phase.load() != Phase::kExiting) g_phase = Phase::kNew;
   g_open_mutex = new std::mutex;
   CreditKeeper::Forget();
@@ -48,27 +49,30 @@ void ForkedChild() {
   FaultHandler::Forget();
   g_paged_bits = 0;
   ForgetGraphs();
+  ForgetTwins();
+  ForgetSideStreams();
   NewThreadGeneration();
   ResetTrace();
   ForgetRefusals();
-  if (session != nullptr) session->Abandon();
+  for (Session* const session : sessions) session->Abandon();
 }
 
 void OnExit() {
   CheckForFork();
   g_phase = Phase::kExiting;
-  if (Session* session = g_session.load()) {
-    WriteTrace(*session);
-    session->End();
-  }
+  const SessionList sessions = LiveSessions();
+  if (sessions.size() != 0) WriteTrace(**sessions.begin());
+  for (Session* const session : sessions) session->End();
 }
 
 void TellThreadGone(ThreadState& thread) {
-  Session* session = g_session.load();
-  if (session == nullptr || g_phase.load() != Phase::kReady) return;
-  session->channel().StreamGoes(kWirePerThreadStream, thread.number);
-  session->channel().Post<op_rgpuThreadGone>({&thread, 0}, {thread.number});
-  session->ForgetThread(thread.number);
+  if (g_phase.load() != Phase::kReady) return;
+  for (Session* const session : LiveSessions()) {
+    if (!thread.sent[session->number()].spoke) continue;
+    session->channel().StreamGoes(kWirePerThreadStream, thread.number);
+    session->channel().Post<op_rgpuThreadGone>({&thread, 0}, {thread.number});
+    session->ForgetThread(thread.number);
+  }
 }
 
 __attribute__((constructor)) void Load() {
@@ -101,7 +105,6 @@ void Remark(const std::vector<std::string>& sentences) {
 }  // namespace
 
 Phase CurrentPhase() { return g_phase.load(std::memory_order_acquire); }
-Session* CurrentSession() { return g_session.load(std::memory_order_acquire); }
 
 void CheckForFork() {
   if (__builtin_expect(*g_own_page == 0, 0)) ForkedChild();
@@ -114,9 +117,48 @@ bool ServerConfigured() {
 
 namespace {
 
+// The devices of all sessions become one table. False: `*sentence` says why there is none.
+CUresult ShareDevices(const Settings& settings, const std::vector<Session*>& sessions,
+                      DeviceTable& devices, std::string* sentence) {
+  std::vector<const wire::Welcome*> welcomes;
+  size_t granted = 0;
+  for (const Session* session : sessions) {
+    welcomes.push_back(&session->welcome());
+    granted += session->welcome().devices.size();
+    if (sessions.size() == 1 || session->band().size != 0) continue;
+    *sentence =
+        "RGPU_DEVICE names several devices, but their server does not keep the addresses of its "
+        "devices apart, as a server with emulated devices does; name one device";
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  devices.Fill(welcomes, settings);
+  if (devices.count() == 0) {
+    *sentence = "CUDA_VISIBLE_DEVICES=" + settings.visible_devices + " leaves no device of the " +
+                std::to_string(granted) + " that the server granted";
+    return CUDA_ERROR_NO_DEVICE;
+  }
+  for (Session* const session : sessions) session->AddDefaultPools();
+  return CUDA_SUCCESS;
+}
+
+// Opens a session for each device that the settings name. After a failure the result holds those
+// that are open.
+std::vector<Session*> OpenAll(const Settings& settings, CUresult* status, std::string* sentence) {
+  std::vector<Session*> sessions;
+  auto& devices = *new DeviceTable;  // as the sessions, it is there until the process ends
+  for (size_t i = 0; i < settings.devices.size(); ++i) {
+    Session* const session = Session::Open(SettingsOfDevice(settings, i), static_cast<unsigned>(i),
+                                           &devices, status, sentence);
+    if (session == nullptr) return sessions;
+    sessions.push_back(session);
+  }
+  *status = ShareDevices(settings, sessions, devices, sentence);
+  return sessions;
+}
+
 CUresult TryToOpen() {
   const std::lock_guard lock(*g_open_mutex);
-  if (g_session.load() != nullptr) return CUDA_SUCCESS;
+  if (CurrentSession() != nullptr) return CUDA_SUCCESS;
   const Settings settings = ReadSettings();
   if (!settings.error.empty()) {
     Complain(settings.error);
@@ -132,13 +174,14 @@ CUresult TryToOpen() {
   Remark(settings.remarks);
   CUresult status = CUDA_SUCCESS;
   std::string sentence;
-  Session* session = Session::Open(settings, &status, &sentence);
-  if (session == nullptr) {
+  const std::vector<Session*> sessions = OpenAll(settings, &status, &sentence);
+  if (status != CUDA_SUCCESS) {
+    for (Session* const session : sessions) session->End();
     Complain(sentence);
     return status;
   }
   NewThreadGeneration();
-  g_session.store(session, std::memory_order_release);
+  PublishSessions(sessions);
   static const bool registered = atexit(&OnExit) == 0;
   static_cast<void>(registered);
   return CUDA_SUCCESS;
@@ -153,7 +196,7 @@ CUresult OpenSession() {
 }
 
 OpenState CurrentOpenState() {
-  if (g_session.load() != nullptr) return OpenState::kOpen;
+  if (CurrentSession() != nullptr) return OpenState::kOpen;
   return g_open_failed.load() ? OpenState::kFailed : OpenState::kNotTried;
 }
 

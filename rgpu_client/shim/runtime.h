@@ -1,10 +1,10 @@
-// The state of the process: whether CUDA is initialised, and the process's one session.
+// The state of the process: whether CUDA is initialised, and the opening of its sessions.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
-#include "rgpu_client/shim/session.h"
+#include "rgpu_client/shim/sessions.h"
 
 namespace rgpu::shim {
 
@@ -15,11 +15,10 @@ enum class Phase : uint32_t {
 };
 
 Phase CurrentPhase();
-// The session, or null. Never null in the body of a function with kNeedsInit.
-Session* CurrentSession();
 
-// Opens the session, unless it is open already. CUDA_ERROR_NO_DEVICE without RGPU_SERVER. Prints
-// the reason of a failure on stderr, unless it was the last one printed.
+// Opens the sessions, unless they are open already: all of them or none. CUDA_ERROR_NO_DEVICE
+// without RGPU_SERVER. Prints the reason of a failure on stderr, unless it was the last one
+// printed.
 CUresult OpenSession();
 // Whether a session was opened in this process. Libraries above the driver remember a failed cuInit
 // for good, so rgpu_client.connect() asks for this state.

@@ -148,21 +148,22 @@ std::unique_ptr<transport::Connection> ConnectFirst(Settings* settings, std::str
 
 }  // namespace
 
-Session* Session::Open(const Settings& asked, CUresult* status, std::string* sentence) {
+Session* Session::Open(const Settings& asked, unsigned number, DeviceTable* devices,
+                       CUresult* status, std::string* sentence) {
   Settings settings = asked;
   auto connection = ConnectFirst(&settings, sentence);
   if (connection == nullptr) {
     *status = CUDA_ERROR_DEVICE_UNAVAILABLE;
     return nullptr;
   }
-  auto* session = new Session;
+  auto* session = new Session(number, devices);
   session->server_ = settings.server;
   session->device_bands_ = ReserveDeviceBands();
   session->pinned_bands_ = ReservePinnedBands();
   auto reader = std::make_unique<transport::FrameReader>(connection.get());
   wire::Welcome welcome;
   *status = session->Greet(settings, *connection, *reader, &welcome, sentence);
-  if (*status == CUDA_SUCCESS) *status = session->Adopt(settings, welcome, sentence);
+  if (*status == CUDA_SUCCESS) *status = session->Adopt(welcome, sentence);
   if (*status != CUDA_SUCCESS) {
     session->GiveBackBands({}, {});
     delete session;
@@ -176,11 +177,11 @@ Session* Session::Open(const Settings& asked, CUresult* status, std::string* sen
     session->lane_ = WrapLane(grace_ms, session->compresses_ ? &session->savings_ : nullptr,
                               &connection, &reader);
   }
-  session->channel_ = new Channel(std::move(connection), std::move(reader), session);
+  session->channel_ = new Channel(std::move(connection), std::move(reader), session, number);
   session->channel_->SetLimits({std::max(welcome.stream_credits, 1U),
                                 std::max<uint64_t>(welcome.stream_credit_bytes, 1U << 20)});
   session->channel_->SetMissing(welcome.missing);
-  session->AddDefaultPools();
+  session->welcome_ = welcome;
   if (settings.memory_credit) {
     session->memory_credit_.SetMost(welcome.memory_limit_bytes / kPartOfLease);
   }
@@ -244,8 +245,7 @@ void Session::TakeDeviceMemory(transport::ShmConnection& ring, const wire::Welco
   direct_.Map(received.front(), welcome.band);
 }
 
-CUresult Session::Adopt(const Settings& settings, const wire::Welcome& welcome,
-                        std::string* sentence) {
+CUresult Session::Adopt(const wire::Welcome& welcome, std::string* sentence) {
   // A server on NVIDIA's driver names no device band: see ClaimedAddresses.
   const bool device = welcome.band.size != 0;
   const bool pinned = welcome.pinned.size != 0;
@@ -261,12 +261,6 @@ CUresult Session::Adopt(const Settings& settings, const wire::Welcome& welcome,
   GiveBackBands(band_, mine);
   pinned_.Init(mine);
   driver_version_ = welcome.driver_version;
-  devices_.Fill(welcome, settings);
-  if (devices_.count() == 0) {
-    *sentence = "CUDA_VISIBLE_DEVICES=" + settings.visible_devices + " leaves no device of the " +
-                std::to_string(welcome.devices.size()) + " that the server granted";
-    return CUDA_ERROR_NO_DEVICE;
-  }
   return CUDA_SUCCESS;
 }
 
@@ -289,6 +283,7 @@ void Session::GiveBackBands(const wire::Band& device, const wire::Band& pinned) 
 void Session::AddDefaultPools() {
   for (int i = 0; i < devices_.count(); ++i) {
     Device& device = *devices_.Find(i);
+    if (device.session != number_) continue;
     auto pool = std::make_unique<Pool>();
     pool->device = i;
     pool->is_default = true;

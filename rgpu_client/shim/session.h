@@ -34,7 +34,15 @@ class Session final : public NoticeHandler {
  public:
   // Connects and sends HELLO. Null: `*status` and `*sentence` say why. An open session is never
   // deleted, because threads of the application may use it until the process ends.
-  static Session* Open(const Settings& asked, CUresult* status, std::string* sentence);
+  // number: its place among the sessions of the process, which all its handles hold. devices: the
+  // table that these sessions share; it is filled when all are open.
+  static Session* Open(const Settings& asked, unsigned number, DeviceTable* devices,
+                       CUresult* status, std::string* sentence);
+  // Called once the shared table of devices is filled.
+  void AddDefaultPools();
+
+  unsigned number() const { return number_; }
+  const wire::Welcome& welcome() const { return welcome_; }
 
   Channel& channel() const { return *channel_; }
   HandleTable& handles() { return handles_; }
@@ -106,17 +114,19 @@ class Session final : public NoticeHandler {
   void OnSticky(CUresult status, std::string_view sentence) override;
 
  private:
-  Session() = default;
+  Session(unsigned number, DeviceTable* devices)
+      : number_(number), handles_(*new HandleTable(number)), devices_(*devices) {}
   ~Session() = default;
   CUresult Greet(const Settings& settings, transport::Connection& connection,
                  transport::FrameReader& reader, wire::Welcome* welcome, std::string* sentence);
-  CUresult Adopt(const Settings& settings, const wire::Welcome& welcome, std::string* sentence);
+  CUresult Adopt(const wire::Welcome& welcome, std::string* sentence);
   void TakeDeviceMemory(transport::ShmConnection& ring, const wire::Welcome& welcome);
   void GiveBackBands(const wire::Band& device, const wire::Band& pinned);
-  void AddDefaultPools();
   void KeepLanes(const Settings& settings, const wire::Welcome& welcome);
 
+  const unsigned number_;
   std::string server_;
+  wire::Welcome welcome_;
   std::vector<wire::Band> device_bands_;
   std::vector<wire::Band> pinned_bands_;
   wire::Band band_;
@@ -130,13 +140,13 @@ class Session final : public NoticeHandler {
   std::unique_ptr<LaneKeeper> keeper_;
   std::unique_ptr<LaneKeeper> control_keeper_;
   Agent agent_;
-  HandleTable& handles_ = *new HandleTable;
+  HandleTable& handles_;
   AddressMap addresses_;
   MemoryCredit memory_credit_;
   ReservedAddresses reserved_;
   TextureTable textures_;
   Imports imports_;
-  DeviceTable devices_;
+  DeviceTable& devices_;
   PinnedMemory pinned_;
   DirectMemory direct_;
   ClaimedAddresses claimed_;

@@ -3,6 +3,7 @@
 
 #include "gen/errors.gen.h"
 #include "rgpu_client/shim/host_functions.h"
+#include "rgpu_client/shim/runtime.h"
 #include "rgpu_client/shim/say.h"
 #include "rgpu_client/shim/session.h"
 #include "rgpu_client/shim/trace.h"
@@ -68,17 +69,23 @@ void Session::OnPull(const wire::Pull& pull, const HostRegion& source, uint64_t 
   control_.SendPulled(pull, source, start);
 }
 
+// Points are passed here and not by the thread of host functions: a function of the program may
+// take as long as it likes, and no stream waits for that of another device.
 void Session::OnCallback(uint64_t callback, const HostCall& call, CUresult status) {
-  HostFunctions::Run(&control_, callback, call, status);
+  if (call.point == nullptr) return HostFunctions::Run(&control_, callback, call, status);
+  if (!call.waits) call.point->Reach();
+  if (callback == 0) return;
+  if (call.waits) return call.point->Wait(&control_, callback);
+  control_.SendCallbackDone(callback);
 }
 
 void Session::OnSticky(CUresult status, std::string_view sentence) {
   base::LogSentence(sentence);
   TraceFailure(sentence);
   const char* name = ErrorName(status);
-  Say("%.*s (server %s). Every CUDA call of this process answers %s (%d) from now on; restart the "
-      "program.",
-      static_cast<int>(sentence.size()), sentence.data(), server_.c_str(),
+  const char* calls = LiveSessions().size() > 1 ? "for this device" : "of this process";
+  Say("%.*s (server %s). Every CUDA call %s answers %s (%d) from now on; restart the program.",
+      static_cast<int>(sentence.size()), sentence.data(), server_.c_str(), calls,
       name == nullptr ? "an error" : name, static_cast<int>(status));
 }
 

@@ -6,12 +6,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 #include <sstream>
 
 #include "gen/handshake.gen.h"
 #include "rgpu_client/shim/program.h"
+#include "rgpu_client/shim/tables/handles.h"
 #include "rgpu_common/native/base/log.h"
 #include "rgpu_common/native/transport/transport.h"
 #include "rgpu_common/native/wire/text.h"
@@ -162,11 +164,29 @@ void ReadMemoryCredit(Settings* s) {
 void ReadDevice(Settings* s) {
   const std::string v = Get("RGPU_DEVICE");
   if (v.empty()) return;
-  uint64_t number = 0;
-  if (!ParseWhole(v, 0, 1023, &number)) {
-    Complain(s, "RGPU_DEVICE", v, "a device number such as 0");
+  s->devices.clear();
+  std::istringstream list(v + (v.ends_with(',') ? "," : ""));
+  for (std::string entry; std::getline(list, entry, ',');) {
+    uint64_t number = 0;
+    if (!ParseWhole(entry, 0, 1023, &number)) {
+      Complain(s, "RGPU_DEVICE", v, "a device number such as 0, or several such as 0,1");
+    }
+    const auto device = static_cast<int32_t>(number);
+    if (std::find(s->devices.begin(), s->devices.end(), device) != s->devices.end()) {
+      Complain(s, "RGPU_DEVICE", v, "a list in which each device stands once");
+    }
+    s->devices.push_back(device);
   }
-  s->device = static_cast<int32_t>(number);
+  if (s->devices.size() > kMostSessions) {
+    Complain(s, "RGPU_DEVICE", v,
+             ("at most " + std::to_string(kMostSessions) + " devices").c_str());
+  }
+  if (s->devices.size() > 1 && s->lease_key.empty() && s->error.empty()) {
+    s->error =
+        "RGPU_DEVICE names several devices, and each needs a lease: start the program with 'rgpu "
+        "run --device " +
+        v + " -- PROGRAM', or name the leases with RGPU_LEASE";
+  }
 }
 
 }  // namespace
@@ -189,6 +209,13 @@ Settings ReadSettings() {
   ReadCompression(&s);
   ReadMemoryCredit(&s);
   return s;
+}
+
+Settings SettingsOfDevice(const Settings& all, size_t place) {
+  Settings one = all;
+  one.device = all.devices[place];
+  if (place > 0) one.lease_key += "." + std::to_string(place);
+  return one;
 }
 
 }  // namespace rgpu::shim

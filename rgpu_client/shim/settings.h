@@ -20,7 +20,8 @@ struct Settings {
   std::string visible_devices;
   bool has_visible_devices = false;
   MemorySize memory;
-  int32_t device = -1;
+  int32_t device = -1;               // of one session
+  std::vector<int32_t> devices{-1};  // one for each session
   uint32_t share_request_ppm = 0;
   uint32_t share_limit_ppm = 0;
   std::vector<wire::Wish> wishes;
@@ -34,5 +35,9 @@ struct Settings {
 };
 
 Settings ReadSettings();
+
+// The settings of the session of the device in place `place` of `all.devices`. Each device has a
+// lease of its own: the first has the name `all.lease_key`, and the others NAME.1, NAME.2 ...
+Settings SettingsOfDevice(const Settings& all, size_t place);
 
 }  // namespace rgpu::shim

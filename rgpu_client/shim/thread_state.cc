@@ -17,7 +17,7 @@ std::atomic<ThreadGoneHook> g_gone{nullptr};
 void OnThreadEnd(void* opaque) {
   auto* state = static_cast<ThreadState*>(opaque);
   const ThreadGoneHook hook = g_gone.load();
-  if (hook != nullptr && state->spoke && state->generation == g_generation.load()) hook(*state);
+  if (hook != nullptr && state->generation == g_generation.load()) hook(*state);
   t_state = nullptr;
   delete state;
 }

@@ -47,9 +47,15 @@ void SetTotal(TracePage* page, TraceTotal total, uint64_t value) {
 
 // Keeps the totals up to date with each call, because a process that is killed cannot write them at
 // its end.
-void KeepTotals(TracePage* page, const Session& session) {
-  SetTotal(page, TraceTotal::kCommands, session.channel().commands_sent());
-  SetTotal(page, TraceTotal::kWrites, session.channel().writes());
+void KeepTotals(TracePage* page) {
+  uint64_t commands = 0;
+  uint64_t writes = 0;
+  for (const Session* session : LiveSessions()) {
+    commands += session->channel().commands_sent();
+    writes += session->channel().writes();
+  }
+  SetTotal(page, TraceTotal::kCommands, commands);
+  SetTotal(page, TraceTotal::kWrites, writes);
 }
 
 using Line = unsigned long long;
@@ -101,7 +107,7 @@ void TraceCall(uint32_t index, uint64_t ns) {
   TraceRow& row = page->rows[index];
   if (row.calls.fetch_add(1, std::memory_order_relaxed) == 0) SetRowName(&row, kCallNames[index]);
   row.ns.fetch_add(ns, std::memory_order_relaxed);
-  if (const Session* session = CurrentSession()) KeepTotals(page, *session);
+  KeepTotals(page);
 }
 
 void TraceBytes(uint64_t bytes) {
@@ -146,7 +152,7 @@ void TraceFailure(std::string_view sentence) {
 void WriteTrace(const Session& session) {
   TracePage* page = Page();
   if (page == nullptr) return;
-  KeepTotals(page, session);
+  KeepTotals(page);
   SetTotal(page, TraceTotal::kEnded, 1);
   if (g_is_folder) return;
   FILE* file = fopen(g_path->c_str(), "ae");

@@ -60,6 +60,16 @@ class GlobalSpace(IntEnum):
     CONST = 2
 
 
+class GlobalScope(IntEnum):
+    """Who may name a global: the function that declares it, its module, or all linked modules
+    (.visible). cuModuleGetGlobal finds those of modules and programs.
+    """
+
+    FUNCTION = 1
+    MODULE = 2
+    PROGRAM = 3
+
+
 class RelocationKind(IntEnum):
     """What a relocation writes: the address of a global, or the token of a function."""
 
@@ -85,6 +95,7 @@ class EntryInfo:
         static_shared_bytes: static shared memory.
         local_bytes: local memory of a thread.
         max_threads: most threads of a block; 0: 1024.
+        required_x: the only block that it may have (.reqntid); 0: any.
         ptx_version: 80 is 8.0.
         target: 80 is sm_80.
         registers: an estimate.
@@ -99,6 +110,9 @@ class EntryInfo:
     static_shared_bytes: int = 0
     local_bytes: int = 0
     max_threads: int = 0
+    required_x: int = 0
+    required_y: int = 0
+    required_z: int = 0
     ptx_version: int = 0
     target: int = 0
     registers: int = 0
@@ -114,6 +128,9 @@ def _put_entry_info(w: Writer, m: EntryInfo) -> None:
     w.put("u32", m.static_shared_bytes)
     w.put("u32", m.local_bytes)
     w.put("u32", m.max_threads)
+    w.put("u32", m.required_x)
+    w.put("u32", m.required_y)
+    w.put("u32", m.required_z)
     w.put("u32", m.ptx_version)
     w.put("u32", m.target)
     w.put("u32", m.registers)
@@ -130,6 +147,9 @@ def _entry_info(r: Reader) -> EntryInfo:
         static_shared_bytes=r.integer("u32"),
         local_bytes=r.integer("u32"),
         max_threads=get_number(r, "u32", 0, MAX_THREADS, "max threads"),
+        required_x=r.integer("u32"),
+        required_y=r.integer("u32"),
+        required_z=r.integer("u32"),
         ptx_version=r.integer("u32"),
         target=r.integer("u32"),
         registers=r.integer("u32"),
@@ -159,7 +179,7 @@ class GlobalInfo:
         space: 1 global, 2 const.
         size: its bytes.
         align: a power of two.
-        visible: 1: cuModuleGetGlobal finds it.
+        scope: 1 function, 2 module, 3 program.
         initial: the initial value, not longer than the global; the rest is zero.
         relocations: what goes into its initial value: kind 1: the address of the global `ordinal`
             plus `addend`, 2: the token of the function `ordinal`.
@@ -169,7 +189,7 @@ class GlobalInfo:
     space: GlobalSpace = GlobalSpace.GLOBAL
     size: int = 0
     align: int = 1
-    visible: int = 0
+    scope: GlobalScope = GlobalScope.FUNCTION
     initial: bytes = b""
     relocations: tuple[Relocation, ...] = ()
 
@@ -179,7 +199,7 @@ def _put_global_info(w: Writer, m: GlobalInfo) -> None:
     w.put("u32", m.space)
     w.put("u64", m.size)
     w.put("u32", m.align)
-    w.put("u32", m.visible)
+    w.put("u32", m.scope)
     w.put_bytes(m.initial)
     put_rows(w, "<QIIq", m.relocations)
 
@@ -190,7 +210,7 @@ def _global_info(r: Reader) -> GlobalInfo:
         space=get_enum(r, GlobalSpace, "u32"),
         size=get_number(r, "u64", 0, MAX_GLOBAL_BYTES, "size"),
         align=get_number(r, "u32", 1, MAX_ALIGN, "align"),
-        visible=get_number(r, "u32", 0, 1, "visible"),
+        scope=get_enum(r, GlobalScope, "u32"),
         initial=r.sized(MAX_BODY_BYTES),
         relocations=tuple(
             Relocation(*row) for row in get_rows(r, "<QIIq", MAX_RELOCATIONS, "relocations")

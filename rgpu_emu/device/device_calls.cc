@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "rgpu_common/native/base/box_copy.h"
 #include "rgpu_emu/device/attributes.h"
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/entry.h"
@@ -80,7 +81,7 @@ CUresult cuDeviceGetProperties(CUdevprop* prop, CUdevice) {
   prop->sharedMemPerBlock = kSharedPerBlock;
   prop->totalConstantMemory = 65536;
   prop->SIMDWidth = kWarpSize;
-  prop->memPitch = 2147483647;
+  prop->memPitch = base::kMaxPitch;
   prop->regsPerBlock = kRegistersPerSm;
   prop->clockRate = 1000000;
   prop->textureAlign = 512;

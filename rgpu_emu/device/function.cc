@@ -28,6 +28,11 @@ int MaxThreads(const EntryInfo& entry) {
   return own == 0 ? kMaxThreadsPerBlock : std::min(own, kMaxThreadsPerBlock);
 }
 
+bool IsRequiredBlock(const EntryInfo& entry, const uint32_t (&block)[3]) {
+  return entry.required_x == 0 || (block[0] == entry.required_x && block[1] == entry.required_y &&
+                                   block[2] == entry.required_z);
+}
+
 uint64_t MaxDynamicShared(const EntryInfo& entry, const FunctionState& state) {
   const int set = state.max_dynamic_shared.load();
   return static_cast<uint64_t>(set >= 0 ? set : DynamicRoom(entry, kSharedPerBlock));
@@ -144,3 +149,21 @@ CUresult FindFunctionIn(std::shared_ptr<Context> context, CUfunction handle,
 }
 
 }  // namespace rgpu::emu
+
+extern "C" __attribute__((visibility("default"))) void rgpu_emu_required_block(CUfunction function,
+                                                                               uint32_t* block);
+
+// Sets the block that .reqntid demands of every launch of a function or kernel; zeros: none.
+void rgpu_emu_required_block(CUfunction function, uint32_t* block) {
+  using rgpu::emu::Raw;
+  const rgpu::emu::EntryInfo* entry = nullptr;
+  rgpu::emu::Device& device = rgpu::emu::TheDevice();
+  const auto found = device.functions.Find(Raw(function));
+  const auto kernel = device.kernels.Find(Raw(function));
+  const auto library = kernel == nullptr ? nullptr : kernel->library();
+  if (found != nullptr) entry = &found->info();
+  if (library != nullptr) entry = &library->code()->info().entries[kernel->entry];
+  block[0] = entry == nullptr ? 0 : entry->required_x;
+  block[1] = entry == nullptr ? 0 : entry->required_y;
+  block[2] = entry == nullptr ? 0 : entry->required_z;
+}

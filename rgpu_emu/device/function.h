@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "rgpu_emu/device/module.h"
 
@@ -22,6 +23,7 @@ inline constexpr int kSharedReserved = 1024;
 inline constexpr int kRegistersPerSm = 65536;
 inline constexpr int kThreadsPerSm = 2048;
 inline constexpr int kBlocksPerSm = 32;
+inline constexpr int kSyncDomains = 1;  // domains of memory synchronisation
 inline constexpr int kMaxParamBytes = 4096;
 
 // The number of multiprocessors that the device reports: as many as blocks run at the same time.
@@ -35,6 +37,8 @@ CUresult SetAttribute(const EntryInfo& entry, FunctionState* state, CUfunction_a
                       int value);
 
 int MaxThreads(const EntryInfo& entry);
+// False: .reqntid demands another block.
+bool IsRequiredBlock(const EntryInfo& entry, const uint32_t (&block)[3]);
 // The largest dynamic shared memory that a launch may request.
 uint64_t MaxDynamicShared(const EntryInfo& entry, const FunctionState& state);
 // How many blocks of this shape fit on one multiprocessor.

@@ -56,9 +56,8 @@ class DeviceHost : public graph::Host {
                     std::shared_ptr<graph::Allocation>* out) override {
     return AllocateForGraph(params, out);
   }
-  CUresult NewConditional(uint64_t, const graph::ConditionalHandle& wanted,
-                          CUgraphConditionalHandle* handle) override {
-    return emu::NewConditional(wanted.context, handle);
+  CUresult NewConditional(uint64_t, graph::ConditionalHandle* handle) override {
+    return emu::NewConditional(handle);
   }
   CUresult NewExec(graph::Instance instance, std::shared_ptr<graph::Exec>* exec) override {
     return GraphExec::Make(std::move(instance), exec);

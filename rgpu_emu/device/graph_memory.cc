@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "rgpu_common/native/graph/make_params.h"
 #include "rgpu_emu/device/device.h"
@@ -50,14 +51,25 @@ class Values {
   uint64_t Take(uint64_t context) {
     const std::lock_guard lock(mutex_);
     Free& free = free_[context];
+    if (!free.given_back.empty()) {
+      const uint64_t address = free.given_back.back();
+      free.given_back.pop_back();
+      return address;
+    }
     if (free.next == free.end) {
       const AllocationRef page = AllocateHard(kPageBytes, context, MemoryKind::kGraph);
       if (page == nullptr) return 0;
-      free = {page->base, page->base + kPageBytes};
+      free.next = page->base;
+      free.end = page->base + kPageBytes;
     }
     const uint64_t address = free.next;
     free.next += sizeof(uint64_t);
     return address;
+  }
+  void Give(uint64_t context, uint64_t address) {
+    const std::lock_guard lock(mutex_);
+    const auto free = free_.find(context);
+    if (free != free_.end()) free->second.given_back.push_back(address);
   }
   void Forget(uint64_t context) {
     const std::lock_guard lock(mutex_);
@@ -68,6 +80,7 @@ class Values {
   struct Free {
     uint64_t next = 0;
     uint64_t end = 0;
+    std::vector<uint64_t> given_back;
   };
   std::mutex mutex_;
   std::map<uint64_t, Free> free_;  // by context
@@ -113,9 +126,14 @@ CUresult AllocateForGraph(const graph::AllocParams& params,
   return CUDA_SUCCESS;
 }
 
-CUresult NewConditional(CUcontext context, CUgraphConditionalHandle* handle) {
-  *handle = TheValues().Take(Raw(context));
-  return *handle == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+CUresult NewConditional(graph::ConditionalHandle* handle) {
+  const uint64_t context = Raw(handle->context);
+  const uint64_t address = TheValues().Take(context);
+  if (address == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  handle->value = address;
+  handle->keep = std::shared_ptr<void>(
+      nullptr, [context, address](void*) { TheValues().Give(context, address); });
+  return CUDA_SUCCESS;
 }
 
 void ForgetConditionals(const Context& context) { TheValues().Forget(context.handle); }
@@ -163,8 +181,8 @@ CUresult cuDeviceGraphMemTrim(CUdevice) { return CUDA_SUCCESS; }
 CUresult cuDeviceGetGraphMemAttribute(CUdevice, CUgraphMem_attribute attr, void* value) {
   graph::Model& graphs = Graphs();
   const graph::Locked locked(graphs);
-  const uint64_t values[] = {graphs.memory.used(), graphs.memory.used_high(), reserved.load(),
-                             reserved_high.load()};
+  const graph::Memory::Use used = graphs.memory.used(0);
+  const uint64_t values[] = {used.now, used.high, reserved.load(), reserved_high.load()};
   *static_cast<cuuint64_t*>(value) = values[attr];
   return CUDA_SUCCESS;
 }
@@ -175,7 +193,7 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice, CUgraphMem_attribute attr, void*
   graph::Model& graphs = Graphs();
   const graph::Locked locked(graphs);
   if (attr == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH) {
-    graphs.memory.ResetHigh();
+    graphs.memory.ResetHigh(0);
   } else if (attr == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) {
     reserved_high.store(reserved.load());
   } else {

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "rgpu_common/native/graph/graph.h"
 #include "rgpu_common/native/graph/params.h"
 #include "rgpu_emu/device/context.h"
 
@@ -14,9 +15,9 @@ CUresult AllocateForGraph(const graph::AllocParams& params,
                           std::shared_ptr<graph::Allocation>* out);
 
 // A new value of conditional nodes: its handle is the address of a word of device memory, which
-// kernels set with a store (cudaGraphSetConditional, ptx/runtime.py). It lives as long as its
-// context.
-CUresult NewConditional(CUcontext context, CUgraphConditionalHandle* handle);
+// kernels set with a store (cudaGraphSetConditional, ptx/runtime.py). It lives until nothing keeps
+// it any more, or its context is destroyed.
+CUresult NewConditional(graph::ConditionalHandle* handle);
 // The context is destroyed, and its memory with it.
 void ForgetConditionals(const Context& context);
 // CUDA_ERROR_ILLEGAL_ADDRESS: the context is gone.

@@ -105,6 +105,7 @@ CUresult CheckShape(const Function& function, const LaunchShape& shape) {
   // The kernel's own limit (.maxntid) gives INVALID_VALUE too. LAUNCH_OUT_OF_RESOURCES is only for
   // too few registers, and every block has enough here (see BlocksPerSm).
   if (threads > static_cast<uint64_t>(MaxThreads(entry))) return CUDA_ERROR_INVALID_VALUE;
+  if (!IsRequiredBlock(entry, shape.block)) return CUDA_ERROR_INVALID_VALUE;
   if (shape.dynamic_shared > MaxDynamicShared(entry, *function.state))
     return CUDA_ERROR_INVALID_VALUE;
   // All blocks of a cooperative grid run at the same time, as many as are resident on a GPU.

@@ -1,6 +1,7 @@
 // Calls cuMemAlloc, cuMemFree and queries about memory.
 #include "rgpu_emu/device/memory.h"
 
+#include "rgpu_common/native/base/box_copy.h"
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/graph_capture.h"
 #include "rgpu_emu/device/hostile.h"
@@ -68,8 +69,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
   if (!element) return CUDA_ERROR_INVALID_VALUE;
   const uint64_t pitch = (WidthInBytes + kPitchAlignment - 1) / kPitchAlignment * kPitchAlignment;
   uint64_t bytes = 0;
-  if (pitch < WidthInBytes || __builtin_mul_overflow(pitch, Height, &bytes))
-    return CUDA_ERROR_OUT_OF_MEMORY;
+  if (pitch < WidthInBytes || pitch > base::kMaxPitch) return CUDA_ERROR_INVALID_VALUE;
+  if (__builtin_mul_overflow(pitch, Height, &bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = emu::cuMemAlloc_v2(dptr, bytes);
   if (result == CUDA_SUCCESS) *pPitch = pitch;
   return result;

@@ -41,8 +41,16 @@ Outcome ModuleCode::Load(const ImageText& text, std::shared_ptr<ModuleCode>* cod
 int ModuleCode::FindEntry(std::string_view name) const { return Find(loaded_.entries, name); }
 
 int ModuleCode::FindGlobal(std::string_view name) const {
-  const int found = Find(loaded_.globals, name);
-  return found >= 0 && loaded_.globals[static_cast<size_t>(found)].visible != 0 ? found : -1;
+  int found = -1;
+  for (size_t i = 0; i < loaded_.globals.size(); ++i) {
+    const GlobalInfo& global = loaded_.globals[i];
+    if (global.name != name) continue;
+    if (global.scope == wire::compiler::GlobalScope::kProgram) return static_cast<int>(i);
+    if (found < 0 && global.scope == wire::compiler::GlobalScope::kModule) {
+      found = static_cast<int>(i);
+    }
+  }
+  return found;
 }
 
 CUresult ModuleCode::Refused(size_t entry) const {

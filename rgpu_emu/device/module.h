@@ -27,7 +27,8 @@ class ModuleCode {
   static Outcome Load(const ImageText& text, std::shared_ptr<ModuleCode>* code);
 
   const LoadedModule& info() const { return loaded_; }
-  // Return the index, or -1 if there is none.
+  // Return the index, or -1 if there is none. Of linked inputs each of which has a variable of its
+  // own with that name, the first one's is found, unless another input has a .visible one.
   int FindEntry(std::string_view name) const;
   int FindGlobal(std::string_view name) const;
 

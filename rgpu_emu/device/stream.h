@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "gen/cuda_abi.gen.h"
+#include "rgpu_common/native/base/stream_attributes.h"
 
 namespace rgpu::emu {
 
@@ -95,6 +96,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const uint64_t id;
   const StreamKind kind;
   const int priority;
+  base::StreamAttributes attributes;
   const std::shared_ptr<Context>& context() const { return context_; }
 
  private:

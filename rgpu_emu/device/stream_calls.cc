@@ -4,6 +4,7 @@
 #include "rgpu_common/native/graph/make_params.h"
 #include "rgpu_emu/device/device.h"
 #include "rgpu_emu/device/entry.h"
+#include "rgpu_emu/device/function.h"
 #include "rgpu_emu/device/graph_capture.h"
 #include "rgpu_emu/device/hostile.h"
 
@@ -173,30 +174,27 @@ CUresult cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx* phCtx) {
 }
 
 CUresult cuStreamCopyAttributes(CUstream dst, CUstream src) {
-  return WithStream(
-      dst, [&](const auto&) { return WithStream(src, [](const auto&) { return CUDA_SUCCESS; }); });
+  return WithStream(dst, [&](const auto& to) {
+    return WithStream(src, [&](const auto& from) {
+      to->attributes.CopyFrom(from->attributes);
+      return CUDA_SUCCESS;
+    });
+  });
 }
 
 CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAttrValue* value_out) {
   return WithStream(hStream, [&](const auto& stream) {
-    *value_out = CUstreamAttrValue{};
-    if (attr == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY) {
-      value_out->syncPolicy = CU_SYNC_POLICY_AUTO;
-    } else if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
-      value_out->priority = stream->priority;
-    } else if (attr != CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW) {
-      return CUDA_ERROR_INVALID_VALUE;
-    }
-    return CUDA_SUCCESS;
+    return stream->attributes.Get(attr, stream->priority, kSyncDomains, value_out);
   });
 }
 
-// Both attributes are hints: the device has no second-level cache, and waits always block.
-CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr, const CUstreamAttrValue*) {
-  const bool known = attr == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY ||
-                     attr == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW;
-  if (!known) return CUDA_ERROR_INVALID_VALUE;
-  return WithStream(hStream, [](const auto&) { return CUDA_SUCCESS; });
+// All of them are hints: the device has no second-level cache and one domain, and waits always
+// block.
+CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
+                              const CUstreamAttrValue* value) {
+  return WithStream(hStream, [&](const auto& stream) {
+    return stream->attributes.Set(attr, kSyncDomains, *value);
+  });
 }
 
 }  // namespace rgpu::emu

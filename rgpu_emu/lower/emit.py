@@ -55,8 +55,11 @@ def float_constant(value: Imm, llvm: str) -> str:
     return f"0x{int.from_bytes(struct.pack('<d', number), 'little'):016X}"
 
 
-def _misfit(reg: Reg) -> str:
-    return f"the register {reg.name} (.{reg.type.name}) does not fit the instruction's type"
+def _misfit(reg: Reg, llvm: str) -> str:
+    return (
+        f"the register {reg.name} (.{reg.type.name}) does not fit the instruction's type of "
+        f"{WIDTH[llvm]} bits: use a register of that width, or convert with cvt"
+    )
 
 
 class FunctionEmitter:
@@ -278,7 +281,7 @@ class FunctionEmitter:
             if operand.type.bits == WIDTH[llvm]:
                 return self.op(f"load {llvm}, ptr {self.frame.slot(operand)}")
             if not relaxed:
-                raise PtxError(_misfit(operand))
+                raise PtxError(_misfit(operand, llvm))
             return self._resize(operand, llvm)
         if isinstance(operand, Imm):
             if llvm in FLOATS:
@@ -294,7 +297,7 @@ class FunctionEmitter:
             return self.cast_int(self.unit.address_of(self, operand), "i64", llvm)
         if isinstance(operand, Not):
             if llvm != "i1":
-                raise PtxError(_misfit(operand.reg))
+                raise PtxError(_misfit(operand.reg, llvm))
             return self.op(f"xor i1 {self.read(operand.reg, 'i1')}, true")
         raise PtxError("this operand cannot be read as a value")
 
@@ -335,7 +338,7 @@ class FunctionEmitter:
             raise PtxError("the destination is not a register")
         if operand.type.bits != WIDTH[llvm]:
             if not relaxed:
-                raise PtxError(_misfit(operand))
+                raise PtxError(_misfit(operand, llvm))
             if llvm in FLOATS:
                 value = self.op(f"bitcast {llvm} {value} to i{WIDTH[llvm]}")
             natural = f"i{operand.type.bits}"

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from rgpu_emu.ptx.errors import PtxError
+from rgpu_emu.ptx.errors import CUDA_ERROR_UNSUPPORTED_PTX_VERSION, PtxError
 from rgpu_emu.ptx.instructions import TABLE
 from rgpu_emu.ptx.lex import line_of
+from rgpu_emu.ptx.table import ISA
 
 if TYPE_CHECKING:
     from rgpu_emu.ptx.module import Function, Module
 
 CHECKED_AT_ONCE: Final = 1 << 20  # characters
+KNOWN_VERSION: Final = int(ISA.replace(".", ""))
 _STATEMENT: Final = re.compile(r"[^;{}]+")
 _OPCODE: Final = re.compile(  # at the start of a statement, after .loc lines, labels and a guard
     r"(?:\s*(?:\.(?:loc|file)\b[^\n]*|[%$A-Za-z_][\w$]*\s*:(?!:)))*"
@@ -26,7 +28,8 @@ def check_instructions(module: Module) -> None:
     It parses whole bodies, or looks only at the names of instructions in a very large module.
 
     Raises:
-        PtxError: 218 with the line for wrong syntax.
+        PtxError: 218 with the line for wrong syntax, and for an instruction that is not in the PTX
+            manual; 222 for such an instruction in PTX that is newer than the manual.
     """
     for function in dict.fromkeys(module.functions.values()):
         if not function.defined:
@@ -38,8 +41,20 @@ def check_instructions(module: Module) -> None:
                 function.body()
         except PtxError as error:
             if not error.unsupported:
-                raise
+                raise _by_version(error, module) from None
             function.refused = error
+
+
+def _by_version(error: PtxError, module: Module) -> PtxError:
+    """Returns the error, or that of PTX of a later version that may have the instruction."""
+    if not error.later or module.version <= KNOWN_VERSION:
+        return error
+    said = f"{module.version // 10}.{module.version % 10}"
+    return PtxError(
+        f"{error.message}. The module is PTX {said}: compile it for PTX {ISA} or earlier",
+        result=CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+        line=error.line,
+    )
 
 
 def _check_names(function: Function) -> None:

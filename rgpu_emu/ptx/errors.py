@@ -24,15 +24,22 @@ class PtxError(Exception):
     Attributes:
         result: the CUresult that the loading program gets.
         line: the line in the input, from 1; 0 if the error is not about one line.
+        later: the text may be legal in a later version of PTX than the one that is known here.
     """
 
     def __init__(
-        self, message: str, *, result: int = CUDA_ERROR_INVALID_PTX, line: int = 0
+        self,
+        message: str,
+        *,
+        result: int = CUDA_ERROR_INVALID_PTX,
+        line: int = 0,
+        later: bool = False,
     ) -> None:
         super().__init__(f"line {line}: {message}" if line else message)
         self.message = message
         self.result = result
         self.line = line
+        self.later = later
 
     @property
     def unsupported(self) -> bool:
@@ -45,11 +52,13 @@ class PtxError(Exception):
         """
         if self.line or name in self.message:
             return self
-        return PtxError(f"{name}: {self.message}", result=self.result)
+        return PtxError(f"{name}: {self.message}", result=self.result, later=self.later)
 
     def at(self, line: int) -> PtxError:
         """Returns the error with its line added, unless it has one."""
-        return self if self.line else PtxError(self.message, result=self.result, line=line)
+        if self.line:
+            return self
+        return PtxError(self.message, result=self.result, line=line, later=self.later)
 
 
 def refusal_of(error: Exception, doing: str) -> PtxError:
@@ -75,6 +84,11 @@ def refusal_of(error: Exception, doing: str) -> PtxError:
         f"met a defect of the emulated device's compiler ({said}{place}); "
         "please report it to rgpu together with the PTX",
     )
+
+
+def unknown(message: str) -> PtxError:
+    """Returns the error for an instruction that is not in the PTX manual."""
+    return PtxError(message, later=True)
 
 
 def unsupported(

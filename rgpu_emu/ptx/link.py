@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rgpu_common.wire.compiler import Relocation, RelocationKind
+from rgpu_common.wire.compiler import GlobalScope, Relocation, RelocationKind
 from rgpu_emu.ptx.check import check_instructions
 from rgpu_emu.ptx.errors import (
     CUDA_ERROR_NO_BINARY_FOR_GPU,
@@ -75,6 +75,13 @@ class Program:
 
     def ordinal(self, variable: Variable) -> int:
         return self._ordinals[id(variable)]
+
+    def scope(self, variable: Variable) -> GlobalScope:
+        """Returns who may name a variable."""
+        if variable.visible:
+            return GlobalScope.PROGRAM
+        local = self._homes[id(variable)].variables.get(variable.name)
+        return GlobalScope.MODULE if local is variable else GlobalScope.FUNCTION
 
     def relocations(self, variable: Variable) -> list[Relocation]:
         """Returns the addresses in the initial value."""

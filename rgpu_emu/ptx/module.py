@@ -81,6 +81,7 @@ class Function:
         kind: 'entry' or 'func'.
         span: the place of its body in the module's text; (0, 0) for a declaration.
         max_threads: from .maxntid or .reqntid; 0 without them.
+        required: the block of .reqntid; zeros without it.
         max_registers: from .maxnreg, or from .minnctapersm and the threads; 0 without them.
         refused: the first thing in its header or body that the emulated device lacks.
     """
@@ -93,6 +94,7 @@ class Function:
     span: tuple[int, int]
     pos: int
     max_threads: int
+    required: tuple[int, int, int]
     max_registers: int
     module: Module
     refused: PtxError | None = None
@@ -274,6 +276,7 @@ def _function(module: Module, match: re.Match[str]) -> int:
             span,
             match.start(8),
             _max_threads(tuning),
+            _required_block(tuning),
             _max_registers(tuning),
             module,
             refused,
@@ -305,11 +308,21 @@ def _check_tuning(tuning: str) -> None:
             )
 
 
+def _block_of(match: re.Match[str]) -> tuple[int, int, int]:
+    x, y, z = (whole(n, ".maxntid or .reqntid") if n else 1 for n in match.groups())
+    return x, y, z
+
+
+def _required_block(tuning: str) -> tuple[int, int, int]:
+    match = _REQNTID.search(tuning)
+    return (0, 0, 0) if match is None else _block_of(match)
+
+
 def _max_threads(tuning: str) -> int:
     match = _REQNTID.search(tuning) or _MAXNTID.search(tuning)
     if match is None:
         return 0
-    x, y, z = (whole(n, ".maxntid or .reqntid") if n else 1 for n in match.groups())
+    x, y, z = _block_of(match)
     if not 1 <= x * y * z <= 1024:
         raise PtxError("more than 1024 threads, or none, in .maxntid or .reqntid")
     return x * y * z

@@ -22,12 +22,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from rgpu_emu.ptx.errors import PtxError, unsupported
+from rgpu_emu.ptx.errors import PtxError, unknown, unsupported
 from rgpu_emu.ptx.types import TYPES, Type
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+ISA: Final = "9.0"  # the version of the manual whose instructions are known
 MANUAL: Final = "https://docs.nvidia.com/cuda/parallel-thread-execution/#"
 
 
@@ -139,6 +140,29 @@ def _match(slots: tuple[Slot, ...], parts: list[str], at: int, found: dict[str, 
     return slot.optional and _match(rest, parts, at, found)
 
 
+def _match_any_order(slots: tuple[Slot, ...], parts: list[str]) -> bool:
+    """Returns True if the modifiers fit in some order, each in a slot of its own."""
+    if len(parts) > len(slots):
+        return False
+    if not parts:
+        return all(slot.optional for slot in slots)
+    part, rest = parts[0], parts[1:]
+    return any(
+        part in slot.options and _match_any_order(slots[:n] + slots[n + 1 :], rest)
+        for n, slot in enumerate(slots)
+    )
+
+
+def _fits_in_another_order(slots: tuple[Slot, ...], parts: list[str]) -> bool:
+    """Returns True if the modifiers fit in another order. The order of types has a meaning."""
+    kinds = tuple(slot for slot in slots if slot.options & TYPES.keys())
+    others = tuple(slot for slot in slots if slot not in kinds)
+    types = [part for part in parts if part in TYPES]
+    return _match(kinds, types, 0, {}) and _match_any_order(
+        others, [part for part in parts if part not in TYPES]
+    )
+
+
 def _ranks(*words: str) -> dict[str, int]:
     return {word: rank for rank, line in enumerate(words) for word in line.split()}
 
@@ -205,8 +229,8 @@ class Table:
         """Returns the form of a full instruction name such as `add.rn.f32`.
 
         Raises:
-            PtxError: 801 with the name if no row matches; 218 if the text is not an instruction
-                name.
+            PtxError: 801 with the name and the reason if the device does not run it; 218 if it is
+                not in the PTX manual.
         """
         form = self._forms.get(name)
         if form is None:
@@ -232,10 +256,16 @@ class Table:
                 return unsupported(f"instruction '{name}'", refusal.why)
         rows = self._by_op.get(op, [])
         if not rows:
-            return unsupported(f"instruction '{name}'")
+            return unknown(f"'{name}' is not an instruction of PTX {ISA}: correct its name")
+        if any(_fits_in_another_order(row.slots, parts) for row in rows):
+            return unsupported(
+                f"instruction '{name}'",
+                "has its modifiers in another order than the PTX manual: write them in that order",
+            )
         known = {option for row in rows for slot in row.slots for option in slot.options}
         strange = [p for p in parts if p not in known]
-        why = f" (no form of {op} has .{strange[0]})" if strange else ""
-        return unsupported(
-            f"instruction '{name}'", f"is not in the emulated device's instruction table{why}"
+        why = (
+            f"no form of {op} has .{strange[0]}" if strange else "its modifiers do not go together"
         )
+        forms = f"the forms of {op} are in {rows[0].url}"
+        return unknown(f"instruction '{name}' is not in PTX {ISA}: {why}; {forms}")

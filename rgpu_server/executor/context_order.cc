@@ -30,6 +30,21 @@ CUresult Observer(Executor& executor, Context& context, std::shared_ptr<Stream>*
   return CUDA_SUCCESS;
 }
 
+// Makes the stream wait for the destroyed streams of a context.
+CUresult WaitForGone(Executor& executor, Stream& stream, Context& other) {
+  const bool observes = &stream == other.observer.get();
+  for (StreamEnd& end : other.gone) {
+    if (end.point->done || (observes && end.observed)) continue;
+    const CUresult result = executor.order().Issue(stream, {0, end.point}, [&](CUstream) {
+      return executor.order().WaitFor(stream, *end.point, 0);
+    });
+    if (result != CUDA_SUCCESS) return result;
+    stream.frontier.Merge(end.point->frontier);
+    if (observes) end.observed = true;
+  }
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 CUresult WaitForContext(Executor& executor, Stream& stream, Context& other) {
@@ -50,7 +65,7 @@ CUresult WaitForContext(Executor& executor, Stream& stream, Context& other) {
     stream.frontier.Merge(point->frontier);
     if (observes) one->observed = std::move(point);
   }
-  return CUDA_SUCCESS;
+  return WaitForGone(executor, stream, other);
 }
 
 CUresult HoldBehind(Context& context, std::shared_ptr<Point> point, const Stream* legacy) {

@@ -1,6 +1,7 @@
 // The device library: NVIDIA's driver or the emulated device, which export the same names.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "gen/cuda_abi.gen.h"
@@ -36,6 +37,10 @@ struct Driver {
   // Emulated device only: copies the sentence about the first kernel that failed: its name, block,
   // thread and address. Null with other libraries.
   size_t (*fault)(char* text, size_t bytes) = nullptr;
+
+  // Emulated device only: the block that .reqntid demands of every launch of a function or kernel;
+  // zeros: none. Null with other libraries, whose API does not tell.
+  void (*required_block)(CUfunction function, uint32_t* block) = nullptr;
 
   const DriverTable* operator->() const { return &table; }
 };

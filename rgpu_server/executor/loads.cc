@@ -1,6 +1,7 @@
 #include "rgpu_server/executor/loads.h"
 
 #include <algorithm>
+#include <array>
 
 #include "gen/notices.gen.h"
 #include "rgpu_common/native/base/clock.h"
@@ -160,6 +161,12 @@ CUresult ReadFacts(Executor& executor, Function* function, FunctionFacts* facts)
             ? driver->cuKernelGetAttribute(&value, attribute, function->kernel, executor.device())
             : driver->cuFuncGetAttribute(&value, attribute, function->function);
     facts->attributes.push_back(result == CUDA_SUCCESS ? value : 0);
+  }
+  if (driver.required_block != nullptr) {
+    std::array<uint32_t, 3> block{};
+    driver.required_block(
+        kernel ? reinterpret_cast<CUfunction>(function->kernel) : function->function, block.data());
+    facts->attributes.insert(facts->attributes.end(), block.begin(), block.end());
   }
   const int local = facts->attributes[CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES];
   function->local_bytes = static_cast<uint64_t>(std::max(local, 0));

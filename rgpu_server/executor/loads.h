@@ -57,7 +57,7 @@ std::string ShortName(const std::string& name);
 // or kernel. Also sets the function's local_bytes, which launches need.
 struct FunctionFacts {
   std::vector<uint32_t> params;
-  std::vector<int32_t> attributes;
+  std::vector<int32_t> attributes;  // and the block that .reqntid demands, where it is known
 };
 CUresult ReadFacts(Executor& executor, Function* function, FunctionFacts* facts);
 

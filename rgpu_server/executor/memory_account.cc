@@ -35,6 +35,10 @@ void MemoryAccount::DeviceIsFull(uint64_t bytes) {
   shortage_.DeviceIsFull(ledger_, bytes, executor_.outbox());
 }
 
+void MemoryAccount::PoolIsFull(const Pool& pool, uint64_t bytes) {
+  shortage_.PoolIsFull(pool.charged_bytes, pool.max_bytes, bytes, executor_.outbox());
+}
+
 uint64_t MemoryAccount::resident_threads() {
   if (resident_threads_ == 0) {
     int processors = 0;

@@ -31,10 +31,11 @@ class MemoryAccount {
   // The same without waiting for the device; pools, and programs with credit, give back what they
   // do not use. May release the lock for that.
   CUresult ChargeNow(uint64_t bytes);
-  // Tell the client, once per session, that its lease has no room, or that the device has none
-  // although the lease has.
+  // Tell the client, once per session, that its lease has no room, that the device has none
+  // although the lease has, or that the pool has reached the maximum that the program gave it.
   void LeaseIsFull(uint64_t bytes);
   void DeviceIsFull(uint64_t bytes);
+  void PoolIsFull(const Pool& pool, uint64_t bytes);
   void NameLease(const std::string& name) { shortage_.Name(name); }
   // Sets the charges of all pools to what the driver reports. ReconcilePools first waits briefly
   // for pending frees and trims the pools.

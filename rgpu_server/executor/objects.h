@@ -71,6 +71,7 @@ struct Function {
 struct Pool {
   CUmemoryPool handle = nullptr;
   uint64_t id = 0;
+  uint64_t max_bytes = 0;  // maxSize, as the program asked for it; 0: none
   uint64_t charged_bytes = 0;
   uint64_t allocations = 0;  // of this pool in the table of ranges
   // By the client. The driver destroys the pool after its last allocation is freed.

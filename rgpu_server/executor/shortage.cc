@@ -47,6 +47,15 @@ void Shortage::DeviceIsFull(const Ledger& ledger, uint64_t asked, transport::Out
       outbox);
 }
 
+void Shortage::PoolIsFull(uint64_t held, uint64_t maximum, uint64_t asked,
+                          transport::Outbox& outbox) {
+  if (said_) return;
+  Say("a memory pool of this program is full: it holds " + Size(held) + ", its maxSize is " +
+          Size(maximum) + ", and " + Size(asked) +
+          " more were asked for; free memory of this pool, or create it with a larger maxSize",
+      outbox);
+}
+
 std::string Shortage::LeaseName() const {
   return lease_.empty() ? "the lease of this container" : "lease " + lease_;
 }

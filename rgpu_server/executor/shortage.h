@@ -17,6 +17,8 @@ class Shortage {
   void LeaseIsFull(const Ledger& ledger, uint64_t asked, transport::Outbox& outbox);
   // The lease has room, but the device has not.
   void DeviceIsFull(const Ledger& ledger, uint64_t asked, transport::Outbox& outbox);
+  // A pool holds `held` bytes and may not hold `asked` more, by the maximum that the program set.
+  void PoolIsFull(uint64_t held, uint64_t maximum, uint64_t asked, transport::Outbox& outbox);
 
  private:
   std::string LeaseName() const;

@@ -244,6 +244,16 @@ void StreamOrder::Drop(Stream& stream) {
     context.last = nullptr;
   }
   std::erase_if(context.streams, [&](const auto& other) { return other.get() == &stream; });
+  // A wait for the context does not wait for streams of ours (id 0).
+  if (stream.failed || stream.id == 0 || stream.idle() || stream.last_point == nullptr) return;
+  ForgetGone(context);
+  context.gone.push_back({stream.last_point});
+}
+
+void StreamOrder::ForgetGone(Context& context) {
+  std::erase_if(context.gone, [](const StreamEnd& end) {
+    return end.point->done && end.point->frontier.Settle();
+  });
 }
 
 CUresult StreamOrder::EverythingIn(Stream& stream, bool quiet, std::shared_ptr<Point>* point) {
@@ -264,6 +274,8 @@ CUresult StreamOrder::EverythingIn(Context& context, bool quiet,
     if (result != CUDA_SUCCESS) return result;
     if (point != nullptr) points->push_back(std::move(point));
   }
+  ForgetGone(context);
+  for (const StreamEnd& end : context.gone) points->push_back(end.point);
   return CUDA_SUCCESS;
 }
 

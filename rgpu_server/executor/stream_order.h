@@ -53,7 +53,8 @@ class StreamOrder {
   // Returns a point that completes when everything issued to `stream` so far is complete; null if
   // that is known already. `quiet`: the caller waits itself, so the poller need not wake.
   CUresult EverythingIn(Stream& stream, bool quiet, std::shared_ptr<Point>* point);
-  // The same for all streams of a context; streams known to be complete add no point.
+  // The same for all streams of a context, also those that are destroyed; streams known to be
+  // complete add no point.
   CUresult EverythingIn(Context& context, bool quiet, std::vector<std::shared_ptr<Point>>* points);
   // Records an event for the caller in `stream`. It is not a marker: it returns no credits.
   CUresult Record(Stream& stream, unsigned int flags, std::shared_ptr<Point>* point);
@@ -64,7 +65,7 @@ class StreamOrder {
   std::shared_ptr<Point> PointInWork(Stream& stream, const std::shared_ptr<Point>& original);
   // Records a marker for what `stream` has not marked yet.
   CUresult MarkNow(Stream& stream);
-  // Takes the stream out of its context; work that was issued still completes.
+  // Takes the stream, all of whose work is marked, out of its context. The work still completes.
   void Drop(Stream& stream);
 
   // Counts the credit that a command for `stream` took; a marker will return it.
@@ -115,6 +116,7 @@ class StreamOrder {
 
   CUresult BeforeWait(Stream& stream, WaitPlace* place);
   CUresult AfterWait(Stream& stream, CUresult result);
+  static void ForgetGone(Context& context);
   CUresult Prepare(Stream& stream);
   CUresult LeaveLast(Stream& next);
   CUresult ApplyFences(Stream& stream);

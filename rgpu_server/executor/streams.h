@@ -99,6 +99,12 @@ struct Stream : StreamWork {
   std::shared_ptr<Stream> Share() { return std::static_pointer_cast<Stream>(shared_from_this()); }
 };
 
+// The end of the work of a destroyed stream. `observed`: the context's observer waits for it.
+struct StreamEnd {
+  std::shared_ptr<Point> point;
+  bool observed = false;
+};
+
 struct Context : std::enable_shared_from_this<Context> {
   Context(const Driver& driver, uint32_t context_id)
       : id(context_id),
@@ -120,6 +126,7 @@ struct Context : std::enable_shared_from_this<Context> {
   std::vector<std::shared_ptr<Stream>> streams;  // all its streams
   std::shared_ptr<Stream> observer;              // null, or ours: waits for the others, has no work
   Stream* last = nullptr;                        // the stream of the last command
+  std::vector<StreamEnd> gone;                   // of streams with work that may not be complete
 
   std::vector<Fence> fences;
   uint64_t fence_epoch = 0;
@@ -132,7 +139,8 @@ struct Context : std::enable_shared_from_this<Context> {
   // Bytes charged for the context itself, for local memory (by stack limit or largest launch), and
   // for its other limits.
   uint64_t own_charged = 0;
-  uint64_t conditionals = 0;  // handles of conditional nodes that were ever made in it
+  uint64_t conditionals = 0;       // handles of conditional nodes that exist
+  uint64_t conditional_pages = 0;  // charged for them, until the context goes
   uint64_t local_charged = 0;
   uint64_t printf_charged = 0;
   uint64_t heap_charged = 0;

@@ -180,8 +180,9 @@ def test_sizes_near_the_end_of_the_numbers_charge_nothing(server: Server) -> Non
             n = ctypes.c_size_t(size)
             print(cuda.result("cuMemAlloc_v2", ctypes.byref(p), n))
             print(cuda.result("cuMemAllocAsync", ctypes.byref(p), n, None))
-            print(cuda.result("cuMemAllocPitch_v2", ctypes.byref(p), ctypes.byref(pitch), n,
-                              ctypes.c_size_t(3), 4))
+            pitched = cuda.result("cuMemAllocPitch_v2", ctypes.byref(p), ctypes.byref(pitch), n,
+                                  ctypes.c_size_t(3), 4)
+            assert pitched == (1 if size > 2**31 - 1 else 2), (size, pitched)
         cuda.synchronize()
         assert cuda.memory() == before, (cuda.memory(), before)
         """,

@@ -51,7 +51,7 @@ ATTACKS = {
         "mov.u64 %d2, 16; st.local.u32 [%d2], %r1;", (700,), ".local .b8 x[16];"
     ),
     "the last bytes of shared memory and those behind": Attack(
-        "mov.u64 %d2, x; st.shared.v2.u64 [%d2+8], {%d1, %d1};", (700,), ".shared .align 16 .b8 x[16];"
+        "mov.u64 %d2, x; st.shared.v2.u64 [%d2+120], {%d1, %d1};", (700,), ".shared .align 16 .b8 x[16];"
     ),
     "the last bytes of local memory and those behind": Attack(
         "mov.u64 %d2, x; st.local.v2.u64 [%d2+8], {%d1, %d1};", (700,), ".local .align 16 .b8 x[16];"

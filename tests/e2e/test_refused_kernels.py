@@ -21,7 +21,7 @@ PTX = """.version 7.8
 .visible .entry bad(.param .u64 p)
 {
   .reg .b32 %r<2>;
-  frobnicate.b32 %r1, %r1;
+  mapa.u32 %r1, %r1, 0;
   ret;
 }
 """
@@ -53,6 +53,6 @@ def test_the_others_run_and_the_sentence_is_said_once(tmp_path: Path) -> None:
         assert code == 0, errors
         assert output.split("\n") == ["7", "801", "801", "801", "0 2", "801", "[True, False]", ""]
         assert errors == (
-            "rgpu: line 15: instruction 'frobnicate.b32' is not in the emulated device's "
-            "instruction table, so the kernel 'bad' is refused\n"
+            "rgpu: line 15: instruction 'mapa.u32' needs clusters of blocks, so sm_90, and the "
+            "emulated device is sm_80, so the kernel 'bad' is refused\n"
         )

@@ -227,6 +227,19 @@ def test_copies_that_are_refused(cuda: Device) -> None:
 
 
 @on_device()
+def test_x_only_moves_the_first_byte(cuda: Device) -> None:
+    """It may be more than the pitch, which must hold the width alone."""
+    cuda.open()
+    memory, packed = cuda.alloc(256), cuda.alloc(64)
+    data = bytes(range(256))
+    cuda.write(memory, data)
+    box = Box(width=16, height=4, depth=1, srctype=2, srcdevice=memory, srcpitch=32, srcx=48)
+    box.dsttype, box.dstdevice, box.dstpitch = 2, packed, 16
+    cuda("cuMemcpy3D_v2", byref(box))
+    assert cuda.read(packed, 64) == b"".join(data[n : n + 16] for n in range(48, 176, 32))
+
+
+@on_device()
 def test_no_address_reaches_an_array(cuda: Device) -> None:
     """Arrays lie beside plain memory, whose addresses end where it ends."""
     cuda.open()

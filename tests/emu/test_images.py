@@ -70,13 +70,15 @@ def test_damaged_ptx_is_refused_with_a_log(cuda: Device) -> None:
 
 
 @on_device()
-def test_an_unknown_instruction_refuses_its_kernel_and_the_others_run(cuda: Device) -> None:
+def test_an_instruction_that_the_device_lacks_refuses_its_kernel_and_the_others_run(
+    cuda: Device,
+) -> None:
     cuda.open()
     logs, out = Logs(), VOID()
-    text = PTX.replace("atom.add.u32 %r1, [%rd1], 1;", "frobnicate.sync.b32 %r1, %r1;").encode()
+    text = PTX.replace("atom.add.u32 %r1, [%rd1], 1;", "mapa.u32 %r1, %r1, 0;").encode()
     cuda("cuModuleLoadDataEx", ctypes.byref(out), text, 5, logs.options, logs.values)
-    line = 1 + text[: text.index(b"frobnicate")].count(b"\n")
-    assert logs.info.value.startswith(b"warning: line %d: instruction 'frobnicate.sync" % line)
+    line = 1 + text[: text.index(b"mapa")].count(b"\n")
+    assert logs.info.value.startswith(b"warning: line %d: instruction 'mapa.u32'" % line)
     assert b"kernel 'bump' is refused" in logs.info.value
     assert logs.error.value == b""
     module = out.value or 0
@@ -106,15 +108,37 @@ def refused_in_a_library(cuda: Device, text: bytes) -> None:
 
 
 @on_device()
-def test_an_unknown_instruction_in_every_kernel_refuses_the_module(cuda: Device) -> None:
+def test_an_instruction_that_the_device_lacks_in_every_kernel_refuses_the_module(
+    cuda: Device,
+) -> None:
     cuda.open()
     logs, out = Logs(), VOID()
-    text = HEAD + ".visible .entry k()\n{\n  frobnicate.sync.b32;\n  ret;\n}\n"
+    text = HEAD + ".visible .entry k()\n{\n  mapa.u32;\n  ret;\n}\n"
     loaded = cuda.result(
         "cuModuleLoadDataEx", ctypes.byref(out), text.encode(), 5, logs.options, logs.values
     )
     assert loaded == 801
-    assert logs.error.value.startswith(b"line 6: instruction 'frobnicate.sync.b32'")
+    assert logs.error.value.startswith(b"line 6: instruction 'mapa.u32'")
+
+
+@on_device()
+def test_wrong_types_are_refused_with_the_line_when_the_module_is_loaded(cuda: Device) -> None:
+    cuda.open()
+    logs, out = Logs(), VOID()
+    text = PTX.replace("add.s32 %r7, %r6, 1;", "add.s32 %rd4, %r6, 1;").encode()
+    result = cuda.result(
+        "cuModuleLoadDataEx", ctypes.byref(out), text, 5, logs.options, logs.values
+    )
+    assert result == 218
+    line = 1 + text[: text.index(b"add.s32 %rd4")].count(b"\n")
+    assert logs.error.value == (
+        b"line %d: instruction 'add.s32': the register %%rd4 (.b64) does not fit the instruction's "
+        b"type of 32 bits: use a register of that width, or convert with cvt" % line
+    )
+    library = cuda.result(
+        "cuLibraryLoadData", ctypes.byref(out), text, None, None, 0, None, None, 0
+    )
+    assert library == 218
 
 
 @on_device()

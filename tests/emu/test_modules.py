@@ -6,6 +6,7 @@ import ctypes
 import struct
 
 from emu.device import Device, expect, on_device
+from emu.graphs import KernelNode
 from emu.holding import NON_BLOCKING, hold, let_go
 from emu.kernels import HEAD, PTX, U32, U64, VOID, attribute, load
 
@@ -227,3 +228,80 @@ def test_occupancy(cuda: Device) -> None:
     assert cuda.out("cuOccupancyAvailableDynamicSMemPerBlock", function, 8, 128) == 19.5 * 1024
     cuda("cuFuncSetAttribute", function, 8, 100 * 1024)
     assert cuda.out("cuOccupancyAvailableDynamicSMemPerBlock", function, 2, 128) == 81 * 1024
+
+
+PRIVATE = (
+    HEAD
+    + """
+.const .align 4 .u32 table[2] = {3, 4};
+.global .align 4 .u32 count = VALUE;
+.visible .entry tick()
+{
+  .reg .b32 %r<2>; .reg .b64 %rd<2>;
+  .global .align 4 .u32 own = 9;
+  mov.u64 %rd1, count;
+  atom.global.add.u32 %r1, [%rd1], 1;
+  ret;
+}
+"""
+)
+
+
+@on_device()
+def test_variables_without_visible_are_found_in_their_own_module(cuda: Device) -> None:
+    cuda.open()
+    modules = [load(cuda, PRIVATE.replace("VALUE", n)) for n in ("10", "20")]
+    places = [cuda.out("cuModuleGetGlobal_v2", None, m, b"count") for m in modules]
+    cuda.launch(cuda.function(modules[1], "tick"), [])
+    assert [cuda.read(p, 4)[0] for p in places] == [10, 21]
+    tables = [cuda.out("cuModuleGetGlobal_v2", None, m, b"table") for m in modules]
+    assert [cuda.read(p, 8) for p in tables] == [struct.pack("<II", 3, 4)] * 2
+    assert len({*places, *tables}) == 4
+    # A variable of a function is nobody else's.
+    expect(500, lambda: cuda("cuModuleGetGlobal_v2", None, None, modules[0], b"own"))
+
+
+@on_device()
+def test_of_linked_inputs_the_visible_variable_is_found(cuda: Device) -> None:
+    cuda.open()
+    own = f"{HEAD}.global .u32 value = 1;\n.visible .entry a() {{ ret; }}\n"
+    shared = f"{HEAD}.visible .global .u32 value = 2;\n.visible .entry b() {{ ret; }}\n"
+    state, out, size = VOID(), VOID(), ctypes.c_size_t()
+    cuda("cuLinkCreate_v2", 0, None, None, ctypes.byref(state))
+    for text in (own, shared):
+        data = text.encode() + b"\0"
+        cuda("cuLinkAddData_v2", state, 1, data, len(data), None, 0, None, None)
+    cuda("cuLinkComplete", state, ctypes.byref(out), ctypes.byref(size))
+    module = cuda.out("cuModuleLoadData", out)
+    place = cuda.out("cuModuleGetGlobal_v2", None, module, b"value")
+    assert cuda.read(place, 4)[0] == 2
+    cuda("cuLinkDestroy", state)
+
+
+REQUIRED = f"{HEAD}.visible .entry fixed() .reqntid 8, 4\n{{ ret; }}\n"
+
+
+@on_device()
+def test_a_block_that_reqntid_does_not_name_is_refused_in_every_path(cuda: Device) -> None:
+    cuda.open()
+    fixed = cuda.function(load(cuda, REQUIRED), "fixed")
+    assert attribute(cuda, fixed, 0) == 32
+
+    def launch(*block: int) -> int:
+        return cuda.result("cuLaunchKernel", fixed, 1, 1, 1, *block, 0, 0, None, None)
+
+    def cooperative(*block: int) -> int:
+        return cuda.result("cuLaunchCooperativeKernel", fixed, 1, 1, 1, *block, 0, 0, None)
+
+    def node(*block: int) -> int:
+        params = KernelNode(func=fixed, grid=(1, 1, 1), block=block)
+        graph, made = cuda.out("cuGraphCreate", 0), U64()
+        return cuda.result(
+            "cuGraphAddKernelNode_v2", ctypes.byref(made), graph, None, 0, ctypes.byref(params)
+        )
+
+    for path in (launch, cooperative, node):
+        assert path(8, 4, 1) == 0
+        for block in ((32, 1, 1), (4, 8, 1), (8, 2, 1), (8, 4, 2), (1, 1, 1)):
+            assert path(*block) == 1, (path, block)
+    cuda("cuCtxSynchronize")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 from helpers import boxes, texture_checks, textures
 from helpers.boxes import SURFACE, U32, shape
 from helpers.textures import Kernels
@@ -71,6 +73,29 @@ def test_an_address_is_no_texture(cuda: Device) -> None:
 def test_a_texture_is_no_surface(cuda: Device) -> None:
     run, _, made = _ready(cuda)
     _is_illegal(cuda, run, "bump", made)
+
+
+def _of_rows(cuda: Device, rows: int) -> tuple[Kernels, int, bytes]:
+    """Kernels, a texture of pitched memory with 8 words in each row, and the first row."""
+    cuda.open()
+    memory = cuda.alloc(4096)
+    words = struct.pack("8I", *range(100, 108))
+    cuda.write(memory, words)
+    held = textures.pitched(memory, (8, rows, 64), U32)
+    return Kernels(cuda), textures.create(cuda, held, textures.texture()), words
+
+
+@on_device()
+def test_one_row_is_read_as_one_dimension_too(cuda: Device) -> None:
+    run, made, words = _of_rows(cuda, 1)
+    read = run.read("words_1d", made, (8, 1, 1))
+    assert b"".join(read[n : n + 4] for n in range(0, 128, 16)) == words
+
+
+@on_device()
+def test_two_rows_are_not_one_dimension(cuda: Device) -> None:
+    run, made, _ = _of_rows(cuda, 2)
+    _is_illegal(cuda, run, "words_1d", made)
 
 
 @on_device()

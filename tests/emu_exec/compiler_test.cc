@@ -32,7 +32,7 @@ Bytes GoodModule() {
   const Bytes params = Body(0u, 8u, 8u, 4u);
   const Bytes relocations = Body(uint64_t{8}, 2u, 0u, int64_t{0});
   return Body(0, View("note"), View(std::string(32, 'k')), 1u, 1u, 1u, View("saxpy"), View(params),
-              12u, 16u, 32u, 0u, 80u, 75u, 20u, 0u, 801, View("why"), View("table"), 1u,
+              12u, 16u, 32u, 0u, 0u, 0u, 0u, 80u, 75u, 20u, 0u, 801, View("why"), View("table"), 1u,
               uint64_t{64}, 16u, 1u, View("abc"), View(relocations), View("callee"));
 }
 

@@ -21,12 +21,12 @@ ASSIGN = wk.Assign(
 LOADED = pc.Loaded(
     0, "warning: a\nb", SECRET,
     entries=(
-        pc.EntryInfo("saxpy", (pc.ParamInfo(0, 8), pc.ParamInfo(8, 4)), 12, 16, 32, 256, 80, 75, 20,
-                     24, 801, "why"),
+        pc.EntryInfo("saxpy", (pc.ParamInfo(0, 8), pc.ParamInfo(8, 4)), 12, 16, 32, 256, 64, 4, 1,
+                     80, 75, 20, 24, 801, "why"),
         pc.EntryInfo("another"),
     ),
     globals=(
-        pc.GlobalInfo("table", pc.GlobalSpace.CONST, 64, 16, 1, b"abc",
+        pc.GlobalInfo("table", pc.GlobalSpace.CONST, 64, 16, pc.GlobalScope.PROGRAM, b"abc",
                       (pc.Relocation(8, 1, 0, -4), pc.Relocation(16, 2, 1, 0))),
     ),
     functions=("callee", "other"),
@@ -70,6 +70,6 @@ def messages() -> dict[str, bytes]:
 
 
 def recorded() -> dict[str, bytes]:
-    """Returns the bytes that these messages had before their codecs were generated."""
+    """Returns the bytes that these messages had when they were recorded."""
     rows = (line.rpartition(" ") for line in RECORDED.read_text().splitlines())
     return {name: bytes.fromhex(message) for name, _, message in rows}

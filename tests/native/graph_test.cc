@@ -306,7 +306,7 @@ TEST(graph, a_launch_changes_what_is_in_use_or_nothing) {
   const Instance instance = MakeInstance(graph, 0);
   Memory::Undo undo;
   CHECK_EQ(memory.Launch(instance, &undo), CUDA_ERROR_INVALID_VALUE);  // nothing at 0x2000
-  CHECK_EQ(memory.used(), 0U);
+  CHECK_EQ(memory.used(0).now, 0U);
   auto other = std::make_shared<Graph>();
   AllocParams second;
   second.allocation = At(0x2000);
@@ -316,11 +316,11 @@ TEST(graph, a_launch_changes_what_is_in_use_or_nothing) {
   CHECK_EQ(memory.Launch(MakeInstance(other, 0), &kept), CUDA_SUCCESS);
   Memory::Undo launched;
   CHECK_EQ(memory.Launch(instance, &launched), CUDA_SUCCESS);
-  CHECK_EQ(memory.used(), 64U);
-  CHECK_EQ(memory.used_high(), 128U);
+  CHECK_EQ(memory.used(0).now, 64U);
+  CHECK_EQ(memory.used(0).high, 128U);
   memory.Revert(launched);
   CHECK(memory.Free(0x1000) == nullptr && memory.Free(0x2000) == second.allocation);
-  CHECK_EQ(memory.used(), 0U);
+  CHECK_EQ(memory.used(0).now, 0U);
 }
 
 TEST(graph, the_text_of_a_graph_names_every_edge) {

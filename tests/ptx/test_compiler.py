@@ -24,6 +24,7 @@ from ptx.harness import HEADER as PTX
 from rgpu_common.wire.compiler import (
     EntryInfo,
     GlobalInfo,
+    GlobalScope,
     GlobalSpace,
     Head,
     Link,
@@ -55,8 +56,8 @@ def test_load_tells_entries_and_globals(client: Client) -> None:
         "add_one", (ParamInfo(0, 8), ParamInfo(8, 4)), param_bytes=12, ptx_version=80, target=80,
         registers=loaded.entries[0].registers, const_bytes=16,
     )  # fmt: skip
-    counter = GlobalInfo("counter", size=4, align=4, initial=b"\7")
-    table = GlobalInfo("table", GlobalSpace.CONST, 16, 8, 1, b"\1\2\3")
+    counter = GlobalInfo("counter", size=4, align=4, scope=GlobalScope.MODULE, initial=b"\7")
+    table = GlobalInfo("table", GlobalSpace.CONST, 16, 8, GlobalScope.PROGRAM, b"\1\2\3")
     assert loaded == Loaded(key=loaded.key, entries=(entry,), globals=(counter, table))
     assert any(loaded.key)
 
@@ -86,12 +87,12 @@ def test_refusals_keep_the_connection(client: Client) -> None:
 GOOD = ".visible .entry good(.param .u64 p) { ret; }\n"
 
 
-def test_an_unknown_instruction_refuses_its_kernel_alone(client: Client) -> None:
-    bad = ".visible .entry bad(.param .u64 p)\n{\n  .reg .b32 %r<3>;\n  frobnicate.b32 %r1, %r2;\n  ret;\n}\n"
+def test_an_instruction_that_the_device_lacks_refuses_its_kernel_alone(client: Client) -> None:
+    bad = ".visible .entry bad(.param .u64 p)\n{\n  .reg .b32 %r<3>;\n  mapa.u32 %r1, %r2, 0;\n  ret;\n}\n"
     loaded = client.load(PTX + GOOD + bad)
     sentence = (
-        "line 8: instruction 'frobnicate.b32' is not in the emulated device's instruction table, "
-        "so the kernel 'bad' is refused"
+        "line 8: instruction 'mapa.u32' needs clusters of blocks, so sm_90, and the emulated "
+        "device is sm_80, so the kernel 'bad' is refused"
     )
     assert (loaded.result, loaded.log) == (0, f"warning: {sentence}\n")
     refusals = {entry.name: (entry.refusal, entry.why) for entry in loaded.entries}
@@ -99,6 +100,42 @@ def test_an_unknown_instruction_refuses_its_kernel_alone(client: Client) -> None
     assert client.lower(loaded.key, "good").result == 0
     bad_one = client.lower(loaded.key, "bad")
     assert (bad_one.result, bad_one.log) == (801, sentence)
+
+
+WRONG = {
+    "frobnicate.b32 %r1, %r2;": "'frobnicate.b32' is not an instruction of PTX 9.0: correct its name",
+    "add.s8 %r1, %r2, %r1;": "instruction 'add.s8' is not in PTX 9.0: no form of add has .s8; the forms of add are in "
+    "https://docs.nvidia.com/cuda/parallel-thread-execution/#integer-arithmetic-instructions-add",
+    "add.s32 %rd1, %r1, %r2;": "instruction 'add.s32': the register %rd1 (.b64) does not fit the instruction's type "
+    "of 32 bits: use a register of that width, or convert with cvt",
+    "add.s32 %f1, %r1, %r2;": "instruction 'add.s32': the register %f1 (.f32) holds a floating-point number, and .s32 "
+    "is an integer: convert it with cvt, or move its bits with mov.b32",
+    "ld.global.u32 %r1, [%f1];": "instruction 'ld.global.u32': the register %f1 (.f32) cannot hold an address: declare "
+    "it as .b64",
+    "cp.async.ca.shared.global [%rd1], [%rd1], 5;": "instruction 'cp.async.ca.shared.global': cp.async copies 4, 8 or "
+    "16 bytes",
+    "shfl.sync.down.b32 %rd1, %r1, 1, 31, 0xffffffff;": "instruction 'shfl.sync.down.b32': the register %rd1 (.b64) "
+    "does not fit the instruction's type of 32 bits: use a register of that width, or convert with cvt",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_wrong_instructions_refuse_the_module_when_it_is_loaded(client: Client, line: str) -> None:
+    bad = (
+        ".visible .entry bad(.param .u64 p)\n{\n.reg .b32 %r<3>; .reg .b64 %rd<3>; .reg .f32 %f<3>;\n"
+        f"  cp.async.ca.shared.global [%rd1], [%rd1], 4;\n  {line}\n  ret;\n}}\n"
+    )
+    loaded = client.load(PTX + GOOD + bad)
+    assert (loaded.result, loaded.log) == (218, f"line 9: {WRONG[line]}")
+
+
+def test_an_instruction_of_a_later_version_is_told_apart(client: Client) -> None:
+    bad = ".visible .entry bad() { frobnicate.b32; ret; }\n"
+    for version, result in (("9.0", 218), ("9.1", 222)):
+        loaded = client.load(f".version {version}\n.target sm_80\n.address_size 64\n{bad}")
+        assert loaded.result == result
+        assert loaded.log.startswith("line 4: 'frobnicate.b32' is not an instruction of PTX 9.0")
+    assert loaded.log.endswith("The module is PTX 9.1: compile it for PTX 9.0 or earlier")
 
 
 def test_link_answers(client: Client) -> None:

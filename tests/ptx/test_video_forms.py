@@ -311,5 +311,5 @@ def test_wrong_operands_are_refused(line: str, words: str) -> None:
 def test_what_is_not_a_video_instruction_is_refused_by_name(name: str) -> None:
     with pytest.raises(PtxError) as caught:
         link([source(f"{name} %r1, %r2, %r3, %r4;")])
-    assert caught.value.result == 801
+    assert caught.value.result == 218
     assert f"'{name}'" in str(caught.value)

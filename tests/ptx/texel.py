@@ -171,8 +171,9 @@ class Sampler:
         if self.cube:
             face, *at = face_of(at)
             layer, normalized = layer * 6 + face, True
+        # As for a filter, places are rounded to 1/256 of a texel.
         x, y = (
-            math.floor(self.in_texels(0, n, float(at[n]), offset[n], normalized) - 0.5)
+            math.floor(self.in_texels(0, n, float(at[n]), offset[n], normalized) * 256 - 127.5) >> 8
             for n in range(2)
         )
         corners = ((x, y + 1), (x + 1, y + 1), (x + 1, y), (x, y))

@@ -59,6 +59,7 @@ view = (ctypes.c_char * 4096).from_address(memory.value)
 WAITS = {
     "stream": 'cuda("cuStreamSynchronize", stream)',
     "context": 'cuda("cuCtxSynchronize")',
+    "context without the stream": 'cuda("cuStreamDestroy_v2", stream); cuda("cuCtxSynchronize")',
     "query": 'cuda("cuStreamQuery", stream)',
     "event": 'cuda("cuEventRecord", event, stream); cuda("cuEventSynchronize", event)',
     "event query": 'cuda("cuEventRecord", event, stream); cuda("cuEventQuery", event)',
@@ -247,7 +248,7 @@ cuda("cuStreamSynchronize", other)
 cuda("cuEventRecord", event, other)
 cuda("cuEventSynchronize", event)
 cuda("cuStreamDestroy_v2", stream)
-cuda("cuCtxSynchronize")  # covers no stream that is gone
+cuda("cuStreamSynchronize", other)
 cuda.memory()
 print(view[:2], cuda.result("cuCtxSynchronize"))
 """,

@@ -357,3 +357,60 @@ print(cuda.result("cuGraphInstantiateWithFlags", byref(c_void_p()), graph, c_uin
 cuda.synchronize()
 """
     assert _said(server, source) == ["801", "801", "801"]
+
+
+def test_values_of_graphs_that_were_never_instantiated_are_given_back(server: str) -> None:
+    """A value takes 8 bytes of the context's memory, in pages that are charged."""
+    source = """
+before = cuda.memory()[0]
+def make(count):
+    graph, handle = made("cuGraphCreate", 0), c_uint64()
+    for _ in range(count):
+        cuda("cuGraphConditionalHandleCreate", byref(handle), graph, None, 1, 1)
+    return graph
+for _ in range(4):
+    graph = make(300)
+    copy = made("cuGraphClone", graph)
+    cuda("cuGraphDestroy", graph)
+    cuda("cuGraphDestroy", copy)
+print(before - cuda.memory()[0], cuda.result("cuCtxSynchronize"))
+graph = make(300)
+copy = made("cuGraphClone", graph)
+cuda("cuGraphDestroy", graph)
+make(300)   # the copy still has the values
+print(before - cuda.memory()[0])
+if os.fork() == 0:
+    os._exit(0)
+os.wait()
+context = c_void_p()
+cuda("cuCtxCreate_v2", byref(context), 0, 0)
+graph = make(10)
+cuda("cuCtxDestroy_v2", context)   # and the values with it
+cuda("cuGraphDestroy", graph)
+cuda("cuCtxSetCurrent", made_first)
+print(cuda.result("cuCtxSynchronize"))
+"""
+    source = source.replace("before =", "made_first = context\nbefore =", 1)
+    assert _said(server, source) == ["4096 0", "8192", "0"]
+
+
+def test_a_block_that_reqntid_does_not_name_is_refused_by_the_call(server: str) -> None:
+    source = """
+PTX = b'''.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry fixed() .reqntid 8, 4 { ret; }
+'''
+module = c_void_p()
+cuda("cuModuleLoadData", byref(module), PTX)
+fixed = made("cuModuleGetFunction", module, b"fixed")
+library = c_void_p()
+cuda("cuLibraryLoadData", byref(library), PTX, None, None, 0, None, None, 0)
+kernel = made("cuLibraryGetKernel", library, b"fixed")
+for function in (fixed, kernel):
+    for block in ((8, 4, 1), (32, 1, 1), (8, 4, 2)):
+        print(cuda.result("cuLaunchKernel", function, 1, 1, 1, *block, 0, None, None, None),
+              cuda.result("cuLaunchCooperativeKernel", function, 1, 1, 1, *block, 0, None, None))
+print(cuda.result("cuCtxSynchronize"))
+"""
+    assert _said(server, source) == 2 * ["0 0", "1 1", "1 1"] + ["0"]

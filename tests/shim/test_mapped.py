@@ -170,6 +170,55 @@ for size, at, flags in ((120000, 0, 0), (8192, 4096, PORTABLE)):
     )
 
 
+def test_the_kernel_of_a_graph_gets_page_locked_memory_by_its_host_address(server: str) -> None:
+    check(
+        server,
+        """
+from helpers.shared_words import PTX
+class Node(ctypes.Structure):
+    _fields_ = [("func", c_void_p), ("grid", c_uint * 3), ("block", c_uint * 3), ("shared", c_uint),
+                ("params", ctypes.POINTER(c_void_p)), ("extra", c_void_p), ("kern", c_void_p),
+                ("ctx", c_void_p)]
+add = cuda.function(cuda.load(PTX), "add")
+one, other = mapped(8192, 0), mapped(8192, PORTABLE)
+words = [(c_uint * 1000).from_address(memory + 4096) for memory in (one, other)]
+stream, graph, node, exec_ = c_void_p(), c_void_p(), c_void_p(), c_void_p()
+
+def params(memory, value):
+    params.values = [c_uint64(memory + 4096), c_uint64(1000), c_uint64(value)]
+    pointers = (c_void_p * 3)(*map(ctypes.addressof, params.values))
+    return Node(func=add, grid=(4, 1, 1), block=(64, 1, 1), params=pointers)
+
+def run(want_one, want_other):
+    words[0][:], words[1][:] = range(1000), range(1000)
+    cuda("cuGraphLaunch", exec_, None)
+    cuda.synchronize()
+    for found, want in zip(words, (want_one, want_other)):
+        assert list(found) == [n + want for n in range(1000)], (found[:3], want)
+
+cuda("cuGraphCreate", byref(graph), 0)
+cuda("cuGraphAddKernelNode_v2", byref(node), graph, None, c_size_t(0), byref(params(one, 5)))
+found = Node()
+cuda("cuGraphKernelNodeGetParams_v2", node, byref(found))
+assert c_uint64.from_address(found.params[0]).value == one + 4096   # what the program gave
+cuda("cuGraphInstantiateWithFlags", byref(exec_), graph, c_uint64(0))
+run(5, 0)
+cuda("cuGraphExecKernelNodeSetParams_v2", exec_, node, byref(params(other, 7)))
+run(0, 7)
+cuda("cuGraphKernelNodeSetParams_v2", node, byref(params(other, 9)))
+cuda("cuGraphInstantiateWithFlags", byref(exec_), graph, c_uint64(0))
+run(0, 9)
+cuda("cuStreamCreate", byref(stream), 1)
+cuda("cuStreamBeginCapture_v2", stream, 2)
+launch = params(one, 3)
+cuda("cuLaunchKernel", c_void_p(add), 4, 1, 1, 64, 1, 1, 0, stream, launch.params, None)
+cuda("cuStreamEndCapture", stream, byref(graph))
+cuda("cuGraphInstantiateWithFlags", byref(exec_), graph, c_uint64(0))
+run(3, 0)
+""",
+    )
+
+
 def test_flags_and_attributes(server: str) -> None:
     check(
         server,
@@ -186,9 +235,12 @@ for flags in (DEVICEMAP, DEVICEMAP | PORTABLE, DEVICEMAP | WRITECOMBINED):
     cuda("cuMemFreeHost", c_void_p(host))
     assert cuda.result("cuMemFreeHost", c_void_p(host)) == 1
 around, host = register(5000)
-assert cuda.result("cuPointerGetAttribute", byref(c_uint64()), 3, c_uint64(host)) == 1
-device = device_pointer(host)
-assert pointer_attribute(c_uint64, 3, host + 9) == device + 9
+device = pointer_attribute(c_uint64, 3, host + 9) - 9    # as cuMemHostGetDevicePointer
+assert device_pointer(host) == device
+pinned = mapped(5000, PORTABLE)
+assert pointer_attribute(c_uint64, 3, pinned + 9) == device_pointer(pinned) + 9
+assert pointer_attribute(c_uint64, 4, device_pointer(pinned) + 9) == pinned + 9
+cuda("cuMemFreeHost", c_void_p(pinned))
 assert pointer_attribute(c_uint64, 4, device + 9) == host + 9
 assert pointer_attribute(c_uint, 2, device) == 1
 assert cuda.result("cuMemFree_v2", c_uint64(device)) == 1

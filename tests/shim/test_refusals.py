@@ -167,3 +167,22 @@ def test_a_statically_linked_runtime_is_explained(server: str, tmp_path: Path) -
     assert ended.returncode == 1, ended.stdout
     assert ended.stderr.count("rgpu: ") == 1
     assert TABLES in ended.stderr
+
+
+NVRTC = """
+from cuda.bindings import driver, nvrtc
+assert driver.cuInit(0)[0] == 0
+_, program = nvrtc.nvrtcCreateProgram(b"__global__ void kernel() {}", b"kernel.cu", 0, [], [])
+(result,) = nvrtc.nvrtcCompileProgram(program, 1, [b"--gpu-architecture=compute_80"])
+assert result == 0, result
+"""
+
+
+@pytest.mark.parametrize("end", ["", "raise SystemExit(3)"])
+def test_a_program_that_compiles_with_nvrtc_hears_nothing_of_tables(server: str, end: str) -> None:
+    """NVRTC asks for a private table and works without it."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    code, lines = said(server, NVRTC + end)
+    assert code == (3 if end else 0)
+    assert not any(TABLES in line for line in lines)
+    assert not lines or end

@@ -24,7 +24,7 @@ TELL = Call(
 TYPES = (model.Alias("CUdevice", "int"), model.Enum("CUkind", {"CU_A": 1}))
 SHIM = """\
 CUresult cuDeviceAsk(CUdevice dev, CUkind whatKind, void *value, size_t *most) {
-  const Here here = AnyHere();
+  const Here here = DeviceHere(dev);
   rgpuDeviceAsk_Request request;
   request.dev = here.session->devices().Find(dev)->server_ordinal;
   request.what_kind = static_cast<decltype(request.what_kind)>(whatKind);

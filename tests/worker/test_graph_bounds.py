@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 
+from helpers.waiting import wait_until
+
 from worker.client import Client, session
 from worker.graphs import (
     EMPTY,
@@ -12,6 +14,7 @@ from worker.graphs import (
     conditional,
     graph,
     instantiate,
+    wait_value,
     write_value,
 )
 from worker.leased import held, leased
@@ -105,3 +108,58 @@ def test_memory_operations_count_as_nodes() -> None:
         batch = (kind, struct.pack("<II", 0, 256) + 256 * one[8:])
         _leave_room(client, 2 * 10 * (1 + 256 // 8))
         assert _until_refused(client, MAGIC + graph([batch] * 10), 4) == 2
+
+
+def test_values_are_used_again_when_their_graph_is_gone() -> None:
+    with leased() as (client, page):
+        used, on_device = page.used(), held(client, page)
+        for _ in range(3):
+            assert _conditionals(client, 512) == {0}
+            client.post("rgpuGraphDestroy", graph=GRAPH)
+        for turn in range(3):  # an executable takes them along
+            values = {"graph": GRAPH + 1, "default_value": 1, "flags": 1}
+            handles = [int(client.call("rgpuGraphConditional", **values)["handle"])  # type: ignore[arg-type]
+                       for _ in range(512)]  # fmt: skip
+            nodes = [conditional(handle, [[EMPTY]]) for handle in handles]
+            assert instantiate(client, EXEC + turn, MAGIC + graph(nodes), GRAPH + 1) == 0
+            client.post("rgpuGraphDestroy", graph=GRAPH + 1)
+            client.post("rgpuGraphExecDestroy", exec=EXEC + turn)
+            client.call("rgpuContextSynchronize", ctx=10)
+        assert page.used() - used == PAGE
+        assert held(client, page) - on_device == PAGE
+
+
+def test_a_refused_value_leaves_no_graph() -> None:
+    with leased() as (client, page):
+        page.set_limit(page.used())
+        assert _conditionals(client, 3) == {OUT_OF_MEMORY}
+        client.post("rgpuGraphDestroy", graph=GRAPH)
+        assert client.result("rgpuMemGetInfo").status == 400  # there was nothing to destroy
+
+
+def test_executables_count_until_their_work_has_ended() -> None:
+    """A client that destroys graphs which wait for a value keeps them on the device."""
+    with session() as client:
+        memory = client.alloc(PAGE)
+        client.upload(memory, bytes(4))
+        client.post("rgpuStreamCreate", stream=70, flags=1, priority=0)
+        client.post("rgpuStreamCreate", stream=71, flags=1, priority=0)
+        assert instantiate(client, EXEC, chain(wait_value(memory, 1))) == 0
+        client.post("rgpuGraphLaunch", exec=EXEC, stream=70, delivers=0)
+        client.post("rgpuGraphExecDestroy", exec=EXEC)
+        count = _until_destroying_is_refused(client)
+        assert count < MOST
+        client.write_value(71, memory, 1)
+        client.call("rgpuStreamSynchronize", stream=70)
+        wait_until(lambda: instantiate(client, EXEC, chain(EMPTY)) == 0)
+
+
+MOST = 16 << 10
+
+
+def _until_destroying_is_refused(client: Client) -> int:
+    for n in range(MOST + 1):
+        if instantiate(client, EXEC, chain(EMPTY)) == OUT_OF_MEMORY:
+            return n
+        client.post("rgpuGraphExecDestroy", exec=EXEC)
+    raise AssertionError("it was never refused")

@@ -23,7 +23,7 @@ def test_a_module_is_loaded_asked_and_run() -> None:
         load(client)
         facts = client.call("rgpuModuleGetFunction", module=40, name=b"add", function=41)
         assert facts["params"] == struct.pack("<4I", 0, 8, 8, 4)
-        assert len(bytes(facts["attributes"])) == 16 * 4
+        assert len(bytes(facts["attributes"])) == 19 * 4
         names = client.call("rgpuFunctionNames", module=40, library=0)["names"]
         assert sorted(bytes(names).split(b"\0")[:-1]) == [b"add", b"deep"]
         out = client.alloc(128)

@@ -192,6 +192,44 @@ def test_a_destroyed_stream_finishes_its_work() -> None:
         assert client.deliveries[later] == b"\7" * 512
 
 
+def _memset(client: Client, block: int, stream: int, thread: int = 1) -> None:
+    client.post(
+        "rgpuMemset", dst=block, pitch=0, element_bytes=1, value=7, width=512, height=1,
+        stream=stream, synchronous=0, thread=thread,
+    )  # fmt: skip
+
+
+def test_a_wait_for_the_context_covers_streams_that_are_destroyed() -> None:
+    with session() as client:
+        flag = blocked(client, 20)
+        client.wait_value(PER_THREAD, flag, 1, thread=2)
+        block = client.alloc(512)
+        _memset(client, block, 20)
+        later = client.post("rgpuCopyDtoHLater", src=block, pitch=0, width=512, height=1, stream=20)
+        client.post("rgpuStreamDestroy", stream=20)
+        client.post("rgpuThreadGone", gone=2)
+        wait = client.post("rgpuContextSynchronize", ctx=10, thread=3)
+        assert client.call("rgpuPing", echo=5)["echo"] == 5
+        assert client.replies == {}
+        client.write_value(90, flag, 1)
+        assert client.wait(wait).status == 0
+        assert client.deliveries[later] == b"\7" * 512
+        assert client.result("rgpuContextSynchronize", ctx=10).status == 0
+
+
+def test_an_event_of_the_context_covers_streams_that_are_destroyed() -> None:
+    with session() as client:
+        flag = blocked(client, 20)
+        client.post("rgpuEventCreate", event=30, flags=0)
+        client.post("rgpuStreamDestroy", stream=20)
+        for version in (1, 2):
+            client.post("rgpuContextRecordEvent", ctx=10, event=30, version=version)
+        query = {"event": 30, "version": 2, "notify": 0}
+        assert client.result("rgpuEventQuery", **query).status == NOT_READY
+        client.write_value(90, flag, 1)
+        assert client.result("rgpuEventSynchronize", event=30).status == 0
+
+
 def test_a_thousand_streams_and_no_more() -> None:
     with session() as client:
         for stream in range(100, 1124):

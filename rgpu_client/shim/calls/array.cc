@@ -99,8 +99,8 @@ CUresult GetPart(const Here& here, Whole& whole, unsigned index, CUarray* part, 
 // Forgets the object and its parts. The object's context need not be current.
 template <typename Op, typename T>
 CUresult Destroy(T* object) {
-  Here here = AnyHere();
   if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  Here here = AnyHere(object->id);
   here.context = here.session->handles().Find<Context>(object->context);
   if (here.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   const uint64_t id = object->id;
@@ -127,7 +127,7 @@ CUresult cuArray3DCreate_v2(CUarray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR* pAl
 }
 
 CUresult cuArrayDestroy(CUarray hArray) {
-  Array* array = CurrentSession()->handles().Find<Array>(HandleValue(hArray));
+  Array* array = SessionOf(HandleValue(hArray))->handles().Find<Array>(HandleValue(hArray));
   if (array != nullptr && !array->whole) return CUDA_ERROR_INVALID_HANDLE;
   return Destroy<op_rgpuArrayDestroy>(array);
 }
@@ -217,7 +217,9 @@ CUresult cuMipmappedArrayGetLevel(CUarray* pLevelArray, CUmipmappedArray hMipmap
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray) {
   return Destroy<op_rgpuMipmappedArrayDestroy>(
-      CurrentSession()->handles().Find<MipmappedArray>(HandleValue(hMipmappedArray)));
+      SessionOf(HandleValue(hMipmappedArray))
+          ->handles()
+          .Find<MipmappedArray>(HandleValue(hMipmappedArray)));
 }
 
 }  // namespace rgpu::shim

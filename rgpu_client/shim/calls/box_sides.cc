@@ -5,9 +5,8 @@
 namespace rgpu::shim {
 namespace {
 
-CUresult ArraySideOf(const Here& here, const base::BoxSide& from, const base::BoxCopy& box,
-                     Side* side) {
-  const Array* array = here.session->handles().Find<Array>(HandleValue(from.array));
+CUresult ArraySideOf(const base::BoxSide& from, const base::BoxCopy& box, Side* side) {
+  const Array* array = FindArray(from.array);
   if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (!base::PlanesOf(array->shape.Format).empty()) return CUDA_ERROR_INVALID_VALUE;
   base::ArrayExtent extent;
@@ -23,13 +22,14 @@ CUresult ArraySideOf(const Here& here, const base::BoxSide& from, const base::Bo
   return CUDA_SUCCESS;
 }
 
-CUresult SideOf(const Here& here, const base::BoxSide& from, const base::BoxCopy& box, Side* side) {
-  if (from.is_array()) return ArraySideOf(here, from, box, side);
+CUresult SideOf(const base::BoxSide& from, const base::BoxCopy& box, Side* side) {
+  if (from.is_array()) return ArraySideOf(from, box, side);
   side->address = from.address;
   side->pitch = from.pitch;
   side->rows = from.rows;
-  side->device = from.type == CU_MEMORYTYPE_DEVICE || (from.type == CU_MEMORYTYPE_UNIFIED &&
-                                                       here.session->IsDeviceAddress(from.address));
+  side->device = from.type == CU_MEMORYTYPE_DEVICE ||
+                 (from.type == CU_MEMORYTYPE_UNIFIED &&
+                  SessionOfAddress(from.address)->IsDeviceAddress(from.address));
   return CUDA_SUCCESS;
 }
 
@@ -40,14 +40,18 @@ CUmemorytype TypeOf(const Side& side) {
 
 }  // namespace
 
-CUresult CopyOf(const Here& here, const base::BoxCopy& box, bool synchronous, Copy* copy) {
+Array* FindArray(CUarray handle) {
+  return SessionOf(HandleValue(handle))->handles().Find<Array>(HandleValue(handle));
+}
+
+CUresult CopyOf(const base::BoxCopy& box, bool synchronous, Copy* copy) {
   *copy = {};
   copy->width = box.width;
   copy->height = box.height;
   copy->depth = box.depth;
   copy->synchronous = synchronous;
-  const CUresult status = SideOf(here, box.to, box, &copy->to);
-  return status == CUDA_SUCCESS ? SideOf(here, box.from, box, &copy->from) : status;
+  const CUresult status = SideOf(box.to, box, &copy->to);
+  return status == CUDA_SUCCESS ? SideOf(box.from, box, &copy->from) : status;
 }
 
 CUresult CopyOfNode(const Here& here, const CUDA_MEMCPY3D& node, Copy* copy) {
@@ -57,7 +61,7 @@ CUresult CopyOfNode(const Here& here, const CUDA_MEMCPY3D& node, Copy* copy) {
   base::BoxCopy box;
   CUresult status = base::BoxOf(params, &box);
   if (status == CUDA_SUCCESS && box.empty()) status = CUDA_ERROR_INVALID_VALUE;
-  if (status == CUDA_SUCCESS) status = CopyOf(here, box, false, copy);
+  if (status == CUDA_SUCCESS) status = CopyOf(box, false, copy);
   if (status == CUDA_SUCCESS) status = CheckSides(here, *copy);
   if (status == CUDA_SUCCESS) *copy = Flattened(*copy);
   return status;

@@ -7,7 +7,10 @@
 namespace rgpu::shim {
 
 // Checks that the arrays exist and hold the box. CheckSides checks the sides in linear memory.
-CUresult CopyOf(const Here& here, const base::BoxCopy& box, bool synchronous, Copy* copy);
+CUresult CopyOf(const base::BoxCopy& box, bool synchronous, Copy* copy);
+
+// Null: there is no such array.
+Array* FindArray(CUarray handle);
 
 // The copy that a node of a graph makes, with both sides checked. A height or depth of 0 counts
 // as 1. Rows without gaps are joined.

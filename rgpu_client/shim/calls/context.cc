@@ -2,6 +2,7 @@
 // synchronisation send a command.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
+#include "rgpu_client/shim/calls/host_bytes.h"
 #include "rgpu_client/shim/calls/visible_memory.h"
 #include "rgpu_client/shim/graphs/graphs.h"
 
@@ -46,7 +47,7 @@ CUresult Create(Session& session, std::unique_ptr<Context> made, Context** out) 
 }
 
 CUresult CreateAndPush(CUcontext* pctx, unsigned flags, CUdevice dev, unsigned api_version) {
-  const Here here = AnyHere();
+  const Here here = DeviceHere(dev);
   if (here.session->devices().Find(dev) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   if (pctx == nullptr || (flags & ~kKnownFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   auto made = NewContext(dev, false, flags);
@@ -67,7 +68,7 @@ CUresult Named(CUcontext handle, bool null_is_current, Context** out) {
     *out = here.context;
     return status;
   }
-  *out = CurrentSession()->FindContext(handle);
+  *out = SessionOfContext(HandleValue(handle))->FindContext(handle);
   return *out != nullptr && (*out)->alive ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
@@ -91,7 +92,8 @@ void FreeLeft(Session& session, const std::vector<Range>& ranges) {
     if (range.kind != RangeKind::kPinned) continue;
     // A copy that is still outstanding would otherwise touch memory that has been given to another
     // owner.
-    session.channel().WaitForDeliveries(range.base, range.bytes);
+    WaitForHostBytes({&session, &ThisThread(), nullptr, nullptr}, range.base, range.bytes);
+    FreeImages(range);
     session.pinned().Free(reinterpret_cast<void*>(range.base), range.bytes);
   }
 }
@@ -148,7 +150,7 @@ void StartHostOrder(const Here& here, uint64_t seq) {
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
-  Session& session = *CurrentSession();
+  Session& session = *SessionOfDevice(dev);
   Device* device = session.devices().Find(dev);
   const std::lock_guard lock(device->primary_mutex);
   if (device->primary == nullptr) {
@@ -162,7 +164,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
-  Session& session = *CurrentSession();
+  Session& session = *SessionOfDevice(dev);
   Device* device = session.devices().Find(dev);
   const std::lock_guard lock(device->primary_mutex);
   if (device->primary_references == 0) return CUDA_ERROR_INVALID_CONTEXT;
@@ -172,7 +174,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
-  Session& session = *CurrentSession();
+  Session& session = *SessionOfDevice(dev);
   Device* device = session.devices().Find(dev);
   const std::lock_guard lock(device->primary_mutex);
   Context* primary = std::exchange(device->primary, nullptr);
@@ -216,7 +218,7 @@ CUresult cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) {
 }
 
 CUresult cuCtxDestroy_v2(CUcontext ctx) {
-  const Here here = AnyHere();
+  const Here here = InContextHere(ctx);
   Context* context = here.session->FindContext(ctx);
   if (context == nullptr || context->primary) return CUDA_ERROR_INVALID_CONTEXT;
   auto& stack = here.thread->stack;
@@ -283,6 +285,7 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx) {
   Here here = AnyHere();
   if (const CUresult status = Named(ctx, true, &here.context); status != CUDA_SUCCESS)
     return status;
+  here.session = SessionOfContext(here.context->id);
   const CUresult bad = CheckContextWait(*here.context);
   return bad == CUDA_SUCCESS ? SynchronizeContext(here) : bad;
 }

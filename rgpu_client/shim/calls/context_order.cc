@@ -1,5 +1,6 @@
 // Events of whole contexts, peer access, and copies between contexts.
 #include "gen/shim_calls.gen.h"
+#include "rgpu_client/shim/calls/across.h"
 #include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/copies.h"
 #include "rgpu_client/shim/calls/recording.h"
@@ -10,7 +11,7 @@ namespace rgpu::shim {
 namespace {
 
 Context* FindContext(CUcontext handle) {
-  Context* context = CurrentSession()->FindContext(handle);
+  Context* context = SessionOfContext(HandleValue(handle))->FindContext(handle);
   return context != nullptr && context->alive ? context : nullptr;
 }
 
@@ -41,6 +42,7 @@ CUresult CopyPeer(const PeerCopy& copy, CUstream stream, bool serial) {
   if (copy.bytes == 0) return CUDA_SUCCESS;
   const Copy sides{
       {copy.to, copy.bytes, true}, {copy.from, copy.bytes, true}, copy.bytes, 1, serial};
+  if (IsAcross(here, sides)) return RunAcross(here, sides);
   CUresult status = CheckSides(here, sides);
   if (status != CUDA_SUCCESS) return status;
   // A node of a graph names one context: all memory of a session is of one device.
@@ -62,7 +64,7 @@ CUresult CopyPeer(const PeerCopy& copy, CUstream stream, bool serial) {
 }  // namespace
 
 CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
-  Here here = AnyHere();
+  Here here = InContextHere(hCtx);
   here.context = FindContext(hCtx);
   if (here.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
@@ -77,7 +79,7 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
 }
 
 CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {
-  Here here = AnyHere();
+  Here here = InContextHere(hCtx);
   here.context = FindContext(hCtx);
   if (here.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   const Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "rgpu_client/shim/calls/across.h"
 #include "rgpu_client/shim/calls/box_sides.h"
 #include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/copy_sends.h"
+#include "rgpu_client/shim/calls/host_bytes.h"
 #include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_client/shim/paged/active.h"
 #include "rgpu_client/shim/trace.h"
@@ -18,7 +20,7 @@ CUresult HostToHost(const Here& here, const Copy& copy) {
   // The copy is synchronous, so wait first for all deliveries that touch either side.
   for (const HostRegion& region : {from, to}) {
     const CUresult status =
-        here.channel().WaitForDeliveries(reinterpret_cast<uint64_t>(region.base), region.span());
+        WaitForHostBytes(here, reinterpret_cast<uint64_t>(region.base), region.span());
     if (status != CUDA_SUCCESS) return status;
   }
   MoveRows(to, from);
@@ -26,31 +28,31 @@ CUresult HostToHost(const Here& here, const Copy& copy) {
 }
 
 // True if the region is pinned or registered memory. Only then may a copy continue after the call.
-bool IsPinned(const Here& here, const HostRegion& region) {
-  const auto range = here.session->addresses().Find(reinterpret_cast<uint64_t>(region.base),
-                                                    std::max<uint64_t>(1, region.span()));
+bool IsPinned(const HostRegion& region) {
+  const auto address = reinterpret_cast<uint64_t>(region.base);
+  const auto range =
+      SessionOfAddress(address)->addresses().Find(address, std::max<uint64_t>(1, region.span()));
   return range && range->is_host();
 }
 
 CUresult CopyToDevice(const Here& here, const Copy& copy) {
   const HostRegion source = Region(copy.from, copy);
-  bool later = !copy.synchronous && IsPinned(here, source);
+  bool later = !copy.synchronous && IsPinned(source);
   if (copy.source_order == SourceOrder::kStream) later = true;
   // A delivery that is under way may land before or after a read at the call, as the program likes.
   if (copy.source_order == SourceOrder::kAtCall) return HostToDevice(here, copy);
   // A delivery into the source is outstanding, and the streams may order it before this copy. The
   // worker therefore decides when the bytes are read.
-  if (ExpectsIn(here, source)) {
+  if (ExpectsIn(source)) {
     return later ? HostToDevicePulled(here, copy) : HostToDevicePulledNow(here, copy);
   }
   // A stream waits for a value, so the program may still fill the buffer before this stream reaches
   // the copy.
-  const bool ordered = here.session->host_ordered_contexts.load() != 0;
-  return later && ordered ? HostToDevicePulled(here, copy) : HostToDevice(here, copy);
+  return later && HostBytesAreOrdered() ? HostToDevicePulled(here, copy) : HostToDevice(here, copy);
 }
 
 CUresult CopyToHost(const Here& here, const Copy& copy) {
-  if (!copy.synchronous && IsPinned(here, Region(copy.to, copy))) {
+  if (!copy.synchronous && IsPinned(Region(copy.to, copy))) {
     return DeviceToHostLater(here, copy);
   }
   return DeviceToHost(here, copy);
@@ -58,20 +60,11 @@ CUresult CopyToHost(const Here& here, const Copy& copy) {
 
 // Memory that the program also uses in place is device memory for the wire, by whatever function
 // the program names it.
-void NameVisibleSides(const Here& here, Copy* copy) {
+void NameVisibleSides(Copy* copy) {
   for (Side* side : {&copy->to, &copy->from}) {
     if (side->device) continue;
-    const auto range = here.session->addresses().Find(side->address);
+    const auto range = SessionOfAddress(side->address)->addresses().Find(side->address);
     side->device = range && range->is_visible();
-  }
-}
-
-// Called before a copy uses a side: what the program has written there in place is sent.
-void UseSide(const Here& here, const Side& side, const Copy& copy, bool written) {
-  uint64_t span = 0;
-  if (!side.device || side.array != 0 || !SpanOf(side, copy, &span)) return;
-  if (PagedHas(kTrackedRanges | kMirrors)) {
-    here.session->paged().BeforeUse(here, side.address, span, written);
   }
 }
 
@@ -130,16 +123,19 @@ Copy Flattened(const Copy& copy) {
   return flat;
 }
 
-CUresult CheckSides(const Here& here, const Copy& copy) {
-  for (const Side* side : {&copy.to, &copy.from}) {
-    if (side->array != 0) continue;
-    uint64_t span = 0;
-    if (side->address == 0 || !SpanOf(*side, copy, &span)) return CUDA_ERROR_INVALID_VALUE;
-    if (side->device && !here.session->addresses().MayAccess(side->address, span)) {
-      return CUDA_ERROR_INVALID_VALUE;
-    }
+CUresult CheckSide(const Here& here, const Side& side, const Copy& copy) {
+  if (side.array != 0) {
+    return SessionOf(side.array) == here.session ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   }
-  return CUDA_SUCCESS;
+  uint64_t span = 0;
+  if (side.address == 0 || !SpanOf(side, copy, &span)) return CUDA_ERROR_INVALID_VALUE;
+  const bool known = !side.device || here.session->addresses().MayAccess(side.address, span);
+  return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CheckSides(const Here& here, const Copy& copy) {
+  const CUresult status = CheckSide(here, copy.to, copy);
+  return status == CUDA_SUCCESS ? CheckSide(here, copy.from, copy) : status;
 }
 
 CUresult FinishSynchronous(const Here& here, const Side& side, bool read_elsewhere) {
@@ -154,7 +150,15 @@ CUresult FinishSynchronous(const Here& here, const Side& side, bool read_elsewhe
 
 void UseDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height,
                      bool written) {
-  UseSide(here, side, Plane(width, height), written);
+  UseDeviceMemory(here, side, Plane(width, height), written);
+}
+
+void UseDeviceMemory(const Here& here, const Side& side, const Copy& copy, bool written) {
+  uint64_t span = 0;
+  if (!side.device || side.array != 0 || !SpanOf(side, copy, &span)) return;
+  if (PagedHas(kTrackedRanges | kMirrors)) {
+    here.session->paged().BeforeUse(here, side.address, span, written);
+  }
 }
 
 bool IsKnownDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height) {
@@ -180,15 +184,17 @@ CUresult RunCopy(const Here& here, const Copy& asked) {
   const bool visible = PagedHas(kVisibleRanges | kMirrors);
   Copy copy = asked;
   if (visible) [[unlikely]]
-    NameVisibleSides(here, &copy);
+    NameVisibleSides(&copy);
+  if (IsAcross(here, copy)) [[unlikely]]
+    return RunAcross(here, copy);
   if (copy.empty()) return CUDA_SUCCESS;
   if (const CUresult status = CheckSides(here, copy); status != CUDA_SUCCESS) return status;
   CUresult status = CUDA_SUCCESS;
   if (CapturedCopy(here, copy, &status)) return status;
   TraceBytes(copy.bytes());
   if (visible) [[unlikely]] {
-    UseSide(here, copy.from, copy, false);
-    UseSide(here, copy.to, copy, true);
+    UseDeviceMemory(here, copy.from, copy, false);
+    UseDeviceMemory(here, copy.to, copy, true);
   }
   status = Dispatch(here, Flattened(copy));
   // A source that is read at the call must be read before the return.

@@ -66,6 +66,9 @@ Copy Flattened(const Copy& copy);
 // known range.
 CUresult CheckSides(const Here& here, const Copy& copy);
 
+// The same for one side of a copy.
+CUresult CheckSide(const Here& here, const Side& side, const Copy& copy);
+
 // For a copy whose sides are checked. True: here.stream captures it, or it must not be made while a
 // stream captures; the call returns `*status`.
 bool CapturedCopy(const Here& here, const Copy& copy, CUresult* status);
@@ -89,5 +92,6 @@ CUresult FinishSynchronous(const Here& here, const Side& side, bool read_elsewhe
 // Called before a command uses the side: what the program has written there in place is sent.
 void UseDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height,
                      bool written);
+void UseDeviceMemory(const Here& here, const Side& side, const Copy& copy, bool written);
 
 }  // namespace rgpu::shim

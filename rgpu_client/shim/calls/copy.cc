@@ -10,7 +10,7 @@ Side DeviceSide(CUdeviceptr address) { return {address, 0, true}; }
 Side HostSide(const void* address) { return {reinterpret_cast<uint64_t>(address), 0, false}; }
 
 Side EitherSide(CUdeviceptr address) {
-  return {address, 0, CurrentSession()->IsDeviceAddress(address)};
+  return {address, 0, SessionOfAddress(address)->IsDeviceAddress(address)};
 }
 
 CUresult Linear(CUstream stream, const Side& to, const Side& from, size_t bytes, bool synchronous) {

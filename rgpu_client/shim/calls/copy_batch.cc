@@ -13,17 +13,18 @@ struct Batch {
   size_t count;
 };
 
-Side SideOf(const Here& here, CUdeviceptr address, size_t bytes) {
-  return {address, bytes, here.session->IsDeviceAddress(address)};
+Side SideOf(CUdeviceptr address, size_t bytes) {
+  return {address, bytes, SessionOfAddress(address)->IsDeviceAddress(address)};
 }
 
-CUresult CheckCopies(const Here& here, const Batch& batch) {
+CUresult CheckCopies(const Batch& batch) {
   for (size_t i = 0; i < batch.count; ++i) {
     const size_t bytes = batch.bytes[i];
     if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     for (const CUdeviceptr address : {batch.to[i], batch.from[i]}) {
-      const Side side = SideOf(here, address, bytes);
-      if (address == 0 || (side.device && !IsKnownDeviceMemory(here, side, bytes, 1))) {
+      const Side side = SideOf(address, bytes);
+      if (address == 0 ||
+          (side.device && !IsKnownDeviceMemory(AddressHere(address), side, bytes, 1))) {
         return CUDA_ERROR_INVALID_VALUE;
       }
     }
@@ -33,8 +34,8 @@ CUresult CheckCopies(const Here& here, const Batch& batch) {
 
 CUresult RunOne(const Here& here, const Batch& batch, size_t i, CUmemcpySrcAccessOrder order) {
   Copy copy;
-  copy.to = SideOf(here, batch.to[i], batch.bytes[i]);
-  copy.from = SideOf(here, batch.from[i], batch.bytes[i]);
+  copy.to = SideOf(batch.to[i], batch.bytes[i]);
+  copy.from = SideOf(batch.from[i], batch.bytes[i]);
   copy.width = batch.bytes[i];
   copy.synchronous = false;
   copy.source_order =
@@ -53,7 +54,7 @@ CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* siz
   if (here.stream->wire == kWireLegacyStream) return CUDA_ERROR_INVALID_VALUE;
   const Batch batch{dsts, srcs, sizes, count};
   CUresult status = base::CheckCopyAttributes(attrs, attrsIdxs, numAttrs, count);
-  if (status == CUDA_SUCCESS) status = CheckCopies(here, batch);
+  if (status == CUDA_SUCCESS) status = CheckCopies(batch);
   size_t attribute = 0;
   for (size_t i = 0; i < count && status == CUDA_SUCCESS; ++i) {
     while (attribute + 1 < numAttrs && attrsIdxs[attribute + 1] <= i) ++attribute;

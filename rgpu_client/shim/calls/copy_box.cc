@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "gen/shim_calls.gen.h"
+#include "rgpu_client/shim/calls/across.h"
 #include "rgpu_client/shim/calls/box_sides.h"
 #include "rgpu_client/shim/calls/copy_sends.h"
 #include "rgpu_client/shim/trace.h"
@@ -14,7 +15,7 @@ using base::BoxSide;
 
 CUresult RunBox(const Here& here, const BoxCopy& box, bool synchronous) {
   Copy copy;
-  const CUresult status = CopyOf(here, box, synchronous, &copy);
+  const CUresult status = CopyOf(box, synchronous, &copy);
   return status == CUDA_SUCCESS ? RunCopy(here, copy) : status;
 }
 
@@ -34,7 +35,7 @@ CUresult RunRow(CUstream stream, const BoxSide& to, const BoxSide& from, size_t 
   if (const CUresult status = StreamHere(stream, &here); status != CUDA_SUCCESS) return status;
   for (const BoxSide* side : {&to, &from}) {
     if (!side->is_array()) continue;
-    const Array* array = here.session->handles().Find<Array>(HandleValue(side->array));
+    const Array* array = FindArray(side->array);
     if (array != nullptr && (array->shape.Height != 0 || array->shape.Depth != 0)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
@@ -56,11 +57,11 @@ BoxSide DeviceRow(CUdeviceptr address, size_t bytes) {
 
 // The context of a side of a copy between contexts: an array has one of its own.
 Context* ContextOf(const Here& here, const BoxSide& side) {
-  HandleTable& handles = here.session->handles();
-  Context* context = here.session->FindContext(side.context);
+  Context* context = SessionOfContext(HandleValue(side.context))->FindContext(side.context);
   if (side.is_array()) {
-    const Array* array = handles.Find<Array>(HandleValue(side.array));
-    context = array == nullptr ? nullptr : handles.Find<Context>(array->context);
+    const Array* array = FindArray(side.array);
+    context =
+        array == nullptr ? nullptr : SessionOf(array->id)->handles().Find<Context>(array->context);
   }
   if (side.type == CU_MEMORYTYPE_HOST) context = here.context;
   return context != nullptr && context->alive ? context : nullptr;
@@ -76,9 +77,10 @@ CUresult RunPeer(const CUDA_MEMCPY3D_PEER& params, CUstream stream, bool serial)
   Context* const to = ContextOf(here, box.to);
   Context* const from = ContextOf(here, box.from);
   if (to == nullptr || from == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  CUresult status = CopyOf(here, box, serial, &copy);
+  CUresult status = CopyOf(box, serial, &copy);
   if (status != CUDA_SUCCESS) return status;
-  if (!copy.to.device || !copy.from.device) return RunCopy(here, copy);
+  const bool across = IsAcross(here, copy);
+  if (across || !copy.to.device || !copy.from.device) return RunCopy(here, copy);
   status = here.channel().sticky();
   if (status != CUDA_SUCCESS || copy.empty()) return status;
   if (status = CheckSides(here, copy); status != CUDA_SUCCESS) return status;
@@ -98,10 +100,9 @@ CUresult RunPeer(const CUDA_MEMCPY3D_PEER& params, CUstream stream, bool serial)
 }
 
 // The extent of an operand's array. None: it is a pointer.
-CUresult ExtentOf(const Here& here, const CUmemcpy3DOperand& operand,
-                  std::optional<base::ArrayExtent>* extent) {
+CUresult ExtentOf(const CUmemcpy3DOperand& operand, std::optional<base::ArrayExtent>* extent) {
   if (operand.type != CU_MEMCPY_OPERAND_TYPE_ARRAY) return CUDA_SUCCESS;
-  const Array* array = here.session->handles().Find<Array>(HandleValue(operand.op.array.array));
+  const Array* array = FindArray(operand.op.array.array);
   if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   return base::ExtentOf(array->shape, &extent->emplace()) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -110,13 +111,13 @@ CUresult CopyOfBatch(const Here& here, const CUDA_MEMCPY3D_BATCH_OP& params, Cop
   std::optional<base::ArrayExtent> to;
   std::optional<base::ArrayExtent> from;
   BoxCopy box;
-  CUresult status = ExtentOf(here, params.dst, &to);
-  if (status == CUDA_SUCCESS) status = ExtentOf(here, params.src, &from);
+  CUresult status = ExtentOf(params.dst, &to);
+  if (status == CUDA_SUCCESS) status = ExtentOf(params.src, &from);
   if (status == CUDA_SUCCESS) {
     status = base::BoxOf(params, to ? &*to : nullptr, from ? &*from : nullptr, &box);
   }
-  if (status == CUDA_SUCCESS) status = CopyOf(here, box, false, copy);
-  if (status == CUDA_SUCCESS) status = CheckSides(here, *copy);
+  if (status == CUDA_SUCCESS) status = CopyOf(box, false, copy);
+  if (status == CUDA_SUCCESS && !IsAcross(here, *copy)) status = CheckSides(here, *copy);
   copy->source_order = params.srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
                            ? SourceOrder::kStream
                            : SourceOrder::kAtCall;

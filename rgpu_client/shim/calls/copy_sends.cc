@@ -4,63 +4,14 @@
 #include <vector>
 
 #include "rgpu_client/shim/calls/contexts.h"
+#include "rgpu_client/shim/calls/copy_parts.h"
 #include "rgpu_client/shim/calls/direct_copy.h"
+#include "rgpu_client/shim/calls/host_bytes.h"
 #include "rgpu_client/shim/pump.h"
 #include "rgpu_client/shim/region_sink.h"
 
 namespace rgpu::shim {
 namespace {
-
-// A part of a copy that fits one frame: whole slices; or whole rows of one slice; or a part of one
-// row.
-struct Part {
-  uint64_t slice = 0;
-  uint64_t slices = 1;
-  uint64_t row = 0;
-  uint64_t rows = 1;
-  uint64_t column = 0;
-  uint64_t width = 0;
-  bool last = false;
-
-  uint64_t bytes() const { return slices * rows * width; }
-};
-
-// Calls visit for each part of one slice, in order, until it returns an error.
-template <typename Visit>
-CUresult ForEachPartOfSlice(const Copy& copy, uint64_t slice, Visit visit) {
-  const uint64_t limit = wire::kPieceBytes;
-  const uint64_t rows_at_once = std::max<uint64_t>(1, limit / copy.width);
-  for (uint64_t row = 0; row < copy.height; row += rows_at_once) {
-    const uint64_t rows = std::min(rows_at_once, copy.height - row);
-    for (uint64_t column = 0; column < copy.width; column += limit) {
-      const uint64_t count = std::min(limit, copy.width - column);
-      const bool last =
-          slice + 1 == copy.depth && row + rows == copy.height && column + count == copy.width;
-      const CUresult status = visit(Part{slice, 1, row, rows, column, count, last});
-      if (status != CUDA_SUCCESS) return status;
-    }
-  }
-  return CUDA_SUCCESS;
-}
-
-// The same for all slices. Several slices that fit one frame together are one part.
-template <typename Visit>
-CUresult ForEachPart(const Copy& copy, Visit visit) {
-  const uint64_t slice_bytes = copy.width * copy.height;
-  const uint64_t together = wire::kPieceBytes / slice_bytes;
-  for (uint64_t slice = 0; slice < copy.depth; slice += std::max<uint64_t>(1, together)) {
-    CUresult status = CUDA_SUCCESS;
-    if (together == 0) {
-      status = ForEachPartOfSlice(copy, slice, visit);
-    } else {
-      const uint64_t slices = std::min(together, copy.depth - slice);
-      const bool last = slice + slices == copy.depth;
-      status = visit(Part{slice, slices, 0, copy.height, 0, copy.width, last});
-    }
-    if (status != CUDA_SUCCESS) return status;
-  }
-  return CUDA_SUCCESS;
-}
 
 // Sets the fields that the commands of boxes have in common.
 template <typename Request>
@@ -119,6 +70,12 @@ CUresult PostPart(const Here& here, const Copy& copy, const Part& part,
       {to.address, to.pitch, part.width, part.rows, here.stream->wire, copy.synchronous}, options);
 }
 
+// The bytes that a copy takes from the credit of its stream. Memory of ours is bounded by itself,
+// and the caller must not wait for the stream on its account.
+uint64_t CreditBytes(const Copy& copy, const std::shared_ptr<const void>& keep) {
+  return keep == nullptr ? copy.bytes() : 0;
+}
+
 CUresult AskForBytes(const Here& here, const Copy& copy, RegionSink* sink) {
   if (copy.is_box()) {
     rgpuCopyBoxOut_Reply reply;
@@ -134,10 +91,6 @@ CUresult AskForBytes(const Here& here, const Copy& copy, RegionSink* sink) {
 
 }  // namespace
 
-bool ExpectsIn(const Here& here, const HostRegion& region) {
-  return here.channel().ExpectsIn(reinterpret_cast<uint64_t>(region.base), region.span());
-}
-
 CUresult HostToDevice(const Here& here, const Copy& copy) {
   if (copy.synchronous) {
     if (const auto done = CopyDirectly(here, copy)) return *done;
@@ -146,7 +99,7 @@ CUresult HostToDevice(const Here& here, const Copy& copy) {
   const Lent lent(here.channel(), source);
   std::vector<uint8_t> packed;
   CUresult worst = CUDA_SUCCESS;
-  const CUresult status = ForEachPart(copy, [&](const Part& part) {
+  const CUresult status = ForEachPart(copy, wire::kPieceBytes, [&](const Part& part) {
     const uint64_t bytes = part.bytes();
     const uint64_t row = part.slice * copy.height + part.row;
     const bool in_place = source.contiguous(row, part.rows * part.slices);
@@ -170,18 +123,18 @@ CUresult HostToDevice(const Here& here, const Copy& copy) {
   return status == CUDA_SUCCESS ? worst : status;
 }
 
-CUresult HostToDevicePulled(const Here& here, const Copy& copy) {
-  const PostOptions options = CountedWork(here, copy.bytes(), Reach::kNamed);
+CUresult HostToDevicePulled(const Here& here, const Copy& copy, std::shared_ptr<const void> keep) {
+  const PostOptions options = CountedWork(here, CreditBytes(copy, keep), Reach::kNamed);
   const HostRegion source = Region(copy.from, copy);
   const CUresult status =
       copy.is_box()
           ? here.channel().PostDelivered<op_rgpuCopyBoxInPull>(
                 here.issuer(), Box<rgpuCopyBoxInPull_Request>(here, copy.to, copy), options, source,
-                true)
+                true, std::move(keep))
           : here.channel().PostDelivered<op_rgpuCopyHtoDPull>(
                 here.issuer(),
                 {copy.to.address, copy.to.pitch, copy.width, copy.height, here.stream->wire},
-                options, source, true);
+                options, source, true, std::move(keep));
   if (status == CUDA_SUCCESS) Pump::Need(&here.channel());
   return status;
 }
@@ -191,18 +144,18 @@ CUresult HostToDevicePulledNow(const Here& here, const Copy& copy) {
   return status == CUDA_SUCCESS ? SynchronizeStream(here) : status;
 }
 
-CUresult DeviceToHostLater(const Here& here, const Copy& copy) {
-  const PostOptions options = CountedWork(here, copy.bytes(), Reach::kNamed);
+CUresult DeviceToHostLater(const Here& here, const Copy& copy, std::shared_ptr<const void> keep) {
+  const PostOptions options = CountedWork(here, CreditBytes(copy, keep), Reach::kNamed);
   const HostRegion to = Region(copy.to, copy);
   const CUresult status =
       copy.is_box()
           ? here.channel().PostDelivered<op_rgpuCopyBoxOutLater>(
                 here.issuer(), Box<rgpuCopyBoxOutLater_Request>(here, copy.from, copy), options, to,
-                false)
+                false, std::move(keep))
           : here.channel().PostDelivered<op_rgpuCopyDtoHLater>(
                 here.issuer(),
                 {copy.from.address, copy.from.pitch, copy.width, copy.height, here.stream->wire},
-                options, to, false);
+                options, to, false, std::move(keep));
   if (status == CUDA_SUCCESS) Pump::Need(&here.channel());
   return status;
 }
@@ -211,7 +164,7 @@ CUresult DeviceToHost(const Here& here, const Copy& copy) {
   const HostRegion to = Region(copy.to, copy);
   // Earlier deliveries into this region land before the worker's answer, but could land after a
   // direct copy and overwrite it.
-  if (!ExpectsIn(here, to)) {
+  if (!ExpectsIn(to)) {
     if (const auto done = CopyDirectly(here, copy)) return *done;
   }
   RegionSink sink(to);

@@ -5,17 +5,16 @@
 
 namespace rgpu::shim {
 
-// True if bytes of an asynchronous copy have still to land in the region, or to be read from it.
-bool ExpectsIn(const Here& here, const HostRegion& region);
-
 // Sends the bytes with the commands.
 CUresult HostToDevice(const Here& here, const Copy& copy);
 // Posts a copy whose bytes the worker asks for when the stream reaches it.
-CUresult HostToDevicePulled(const Here& here, const Copy& copy);
+CUresult HostToDevicePulled(const Here& here, const Copy& copy,
+                            std::shared_ptr<const void> keep = nullptr);
 // The same, and then a wait until the copy is complete.
 CUresult HostToDevicePulledNow(const Here& here, const Copy& copy);
 // Posts a copy whose bytes the worker delivers later.
-CUresult DeviceToHostLater(const Here& here, const Copy& copy);
+CUresult DeviceToHostLater(const Here& here, const Copy& copy,
+                           std::shared_ptr<const void> keep = nullptr);
 // Waits for the bytes.
 CUresult DeviceToHost(const Here& here, const Copy& copy);
 CUresult DeviceToDevice(const Here& here, const Copy& copy);

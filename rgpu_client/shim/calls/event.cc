@@ -7,7 +7,7 @@ namespace rgpu::shim {
 namespace {
 
 CUresult EventHere(CUevent handle, Here* here, Event** event) {
-  *here = AnyHere();
+  *here = AnyHere(HandleValue(handle));
   *event = here->session->handles().Find<Event>(HandleValue(handle));
   if (*event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   here->context = here->session->handles().Find<Context>((*event)->context);
@@ -164,6 +164,7 @@ CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEn
     status = graph::CheckCaptured(Graphs(), event);
     if (status != CUDA_SUCCESS) return status;
   }
+  // Also true for events of two devices, which have different contexts.
   if (start->context != end->context) return CUDA_ERROR_INVALID_HANDLE;
   for (const Event* event : {start, end}) {
     const bool timed = (event->flags & CU_EVENT_DISABLE_TIMING) == 0;

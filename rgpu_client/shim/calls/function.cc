@@ -2,6 +2,7 @@
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/functions.h"
 #include "rgpu_client/shim/calls/images.h"
+#include "rgpu_client/shim/calls/twins.h"
 
 namespace rgpu::shim {
 namespace {
@@ -74,11 +75,25 @@ Function* FindKernel(CUkernel handle) {
   return function != nullptr && function->is_kernel ? function : nullptr;
 }
 
+// The kernel as the device `dev` has it. A library is loaded there first if it is not yet.
+CUresult KernelHere(CUkernel handle, CUdevice dev, Here* here, Function** function) {
+  *function = FindKernel(handle);
+  if (*function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  *here = CodeHere(HandleValue(handle));
+  if (LiveSessions().size() < 2 || SessionOfDevice(dev) == here->session) return CUDA_SUCCESS;
+  *here = CodeOnDevice(dev);
+  return here->context == nullptr ? CUDA_ERROR_INVALID_CONTEXT
+                                  : KernelIn(*here, **function, function);
+}
+
 CUresult FunctionHere(CUfunction handle, Here* here, Function** function) {
-  *here = AnyHere();
+  *here = AnyHere(HandleValue(handle));
   *function = FindFunction(handle);
   if (*function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if ((*function)->is_kernel) return ContextHere(here);
+  if ((*function)->is_kernel) {
+    const CUresult status = ContextHere(here);
+    return status == CUDA_SUCCESS ? KernelIn(*here, **function, function) : status;
+  }
   here->context = here->session->handles().Find<Context>((*function)->context);
   return here->context == nullptr ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
 }
@@ -89,8 +104,11 @@ CUresult cuFuncGetAttribute(int* pi, CUfunction_attribute attrib, CUfunction hfu
   return GetAttribute(FindFunction(hfunc), attrib, pi);
 }
 
-CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice) {
-  return GetAttribute(FindKernel(kernel), attrib, pi);
+CUresult cuKernelGetAttribute(int* pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev) {
+  Here here;
+  Function* function = nullptr;
+  const CUresult status = KernelHere(kernel, dev, &here, &function);
+  return status == CUDA_SUCCESS ? GetAttribute(function, attrib, pi) : status;
 }
 
 CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value) {
@@ -100,8 +118,11 @@ CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int v
   return status == CUDA_SUCCESS ? SetAttribute(here, function, attrib, value) : status;
 }
 
-CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice) {
-  return SetAttribute(CodeHere(), FindKernel(kernel), attrib, val);
+CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev) {
+  Here here;
+  Function* function = nullptr;
+  const CUresult status = KernelHere(kernel, dev, &here, &function);
+  return status == CUDA_SUCCESS ? SetAttribute(here, function, attrib, val) : status;
 }
 
 CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
@@ -111,8 +132,11 @@ CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {
   return status == CUDA_SUCCESS ? PostHint(here, function, Hint::kCacheConfig, config) : status;
 }
 
-CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice) {
-  return PostHint(CodeHere(), FindKernel(kernel), Hint::kCacheConfig, config);
+CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev) {
+  Here here;
+  Function* function = nullptr;
+  const CUresult status = KernelHere(kernel, dev, &here, &function);
+  return status == CUDA_SUCCESS ? PostHint(here, function, Hint::kCacheConfig, config) : status;
 }
 
 CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config) {
@@ -148,7 +172,8 @@ CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
   const Function* function = FindFunction(hfunc);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (function->kernel != 0) {
-    const Function* kernel = CurrentSession()->handles().Find<Function>(function->kernel);
+    const Function* kernel =
+        SessionOf(function->kernel)->handles().Find<Function>(function->kernel);
     if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     return shim::cuLibraryGetModule(hmod, MakeHandle<CUlibrary>(kernel->owner));
   }
@@ -170,6 +195,7 @@ CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   Function* found = FindKernel(kernel);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (const CUresult bad = KernelIn(here, *found, &found); bad != CUDA_SUCCESS) return bad;
   const std::lock_guard lock(found->mutex);
   uint64_t& view = found->functions[here.context_id()];
   if (here.session->handles().Find<Function>(view) == nullptr) {

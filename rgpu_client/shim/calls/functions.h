@@ -9,7 +9,9 @@ namespace rgpu::shim {
 // Finds a function or a kernel: CUDA allows a CUkernel in place of a CUfunction.
 template <typename Handle>
 Function* FindFunction(Handle handle) {
-  return CurrentSession()->handles().Find<Function>(reinterpret_cast<uint64_t>(handle));
+  const auto value = reinterpret_cast<uint64_t>(handle);
+  Session& session = *SessionOf(value);
+  return session.handles().Find<Function>(value);
 }
 
 // A command has a field for a function and a field for a kernel; one of them is 0.

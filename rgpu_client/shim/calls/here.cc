@@ -8,17 +8,43 @@ namespace rgpu::shim {
 
 Here AnyHere() { return {CurrentSession(), &ThisThread(), nullptr, nullptr}; }
 
-Here CodeHere() {
-  Here here = AnyHere();
+Here AnyHere(uint64_t handle) { return {SessionOf(handle), &ThisThread(), nullptr, nullptr}; }
+
+Here DeviceHere(CUdevice device) {
+  return {SessionOfDevice(device), &ThisThread(), nullptr, nullptr};
+}
+
+Here InContextHere(CUcontext context) {
+  return {SessionOfContext(HandleValue(context)), &ThisThread(), nullptr, nullptr};
+}
+
+Here AddressHere(uint64_t address) {
+  return {SessionOfAddress(address), &ThisThread(), nullptr, nullptr};
+}
+
+namespace {
+
+// Adds the thread's current context if it is of the session, or else a primary context of it.
+Here WithSomeContext(Here here) {
   if (!here.thread->stack.empty()) here.context = here.thread->stack.back();
+  if (here.context != nullptr && SessionOfContext(here.context->id) != here.session) {
+    here.context = nullptr;
+  }
   DeviceTable& devices = here.session->devices();
   for (int i = 0; here.context == nullptr && i < devices.count(); ++i) {
     Device& device = *devices.Find(i);
+    if (device.session != here.session->number()) continue;
     const std::lock_guard lock(device.primary_mutex);
     here.context = device.primary;
   }
   return here;
 }
+
+}  // namespace
+
+Here CodeHere() { return WithSomeContext(AnyHere()); }
+Here CodeHere(uint64_t handle) { return WithSomeContext(AnyHere(handle)); }
+Here CodeOnDevice(CUdevice device) { return WithSomeContext(DeviceHere(device)); }
 
 CUresult ContextHere(Here* here) {
   *here = AnyHere();
@@ -31,7 +57,7 @@ CUresult ContextHere(Here* here) {
 CUresult StreamHere(CUstream handle, Here* here) {
   uint64_t value = HandleValue(handle);
   if (value > kWirePerThreadStream) {
-    *here = AnyHere();
+    *here = AnyHere(value);
     here->stream = here->session->handles().Find<Stream>(value);
     if (here->stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     here->context = here->session->handles().Find<Context>(here->stream->context);
@@ -67,8 +93,8 @@ PostOptions CountedWork(const Here& here, uint64_t bytes, Reach reach) {
 }
 
 bool ThreadIsClean(const Here& here) {
-  const uint64_t told = std::max(here.thread->reported_seq, here.context->synced_seq.load());
-  return here.thread->posted_seq <= told;
+  const uint64_t told = std::max(here.sent().reported_seq, here.context->synced_seq.load());
+  return here.sent().posted_seq <= told;
 }
 
 void MarkSynced(std::atomic<uint64_t>& place, uint64_t seq) {

@@ -16,6 +16,7 @@ struct Here {
   Context* context = nullptr;  // null only after AnyHere and CodeHere
   Stream* stream = nullptr;    // only after StreamHere
 
+  Sent& sent() const { return thread->sent[session->number()]; }
   Channel& channel() const { return session->channel(); }
   Issuer issuer() const {
     return {thread, context == nullptr ? 0 : static_cast<uint32_t>(context->id)};
@@ -23,11 +24,19 @@ struct Here {
   uint32_t context_id() const { return static_cast<uint32_t>(context->id); }
 };
 
-// The session and the calling thread, without a context.
+// The calling thread and the session of its current context, or else the first session.
 Here AnyHere();
+// The same, with the session of the object, device, context or address that the call names.
+Here AnyHere(uint64_t handle);
+Here DeviceHere(CUdevice device);
+Here InContextHere(CUcontext context);
+Here AddressHere(uint64_t address);
 // The same, with a context for calls that need none, because the worker takes the device from it:
 // the thread's current context, or else a primary context. Null: the process has neither.
 Here CodeHere();
+// The same, in the session of a library, kernel or pool, and in that of a device.
+Here CodeHere(uint64_t handle);
+Here CodeOnDevice(CUdevice device);
 // Adds the thread's current context. CUDA_ERROR_INVALID_CONTEXT: the thread has none.
 // CUDA_ERROR_CONTEXT_IS_DESTROYED: it has been destroyed.
 CUresult ContextHere(Here* here);

@@ -1,6 +1,7 @@
 // Host memory that the program pins or registers. The server learns only of memory that the program
 // maps to the device.
 #include "gen/shim_calls.gen.h"
+#include "rgpu_client/shim/calls/host_bytes.h"
 #include "rgpu_client/shim/calls/visible_memory.h"
 #include "rgpu_client/shim/graphs/graphs.h"
 
@@ -56,8 +57,8 @@ CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) {
 }
 
 CUresult cuMemFreeHost(void* p) {
-  const Here here = AnyHere();
   if (p == nullptr) return CUDA_SUCCESS;
+  const Here here = AddressHere(reinterpret_cast<uint64_t>(p));
   if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
   const auto address = reinterpret_cast<uint64_t>(p);
   AddressMap& addresses = here.session->addresses();
@@ -70,8 +71,8 @@ CUresult cuMemFreeHost(void* p) {
   }
   // A copy that is still outstanding would otherwise touch memory that has been given to another
   // owner.
-  here.channel().WaitForDeliveries(address, range->bytes);
-  FreeImage(here, *range);
+  WaitForHostBytes(here, address, range->bytes);
+  FreeImages(*range);
   if (addresses.Take(address, RangeKind::kPinned, RangeKind::kPinned)) {
     here.session->pinned().Free(p, range->bytes);
   }
@@ -84,21 +85,27 @@ CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
   if ((Flags & ~kRegisterFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
-  if (here.session->IsDeviceAddress(reinterpret_cast<uint64_t>(p))) return CUDA_ERROR_INVALID_VALUE;
+  const auto address = reinterpret_cast<uint64_t>(p);
+  for (Session* const session : LiveSessions()) {
+    if (session->IsDeviceAddress(address)) return CUDA_ERROR_INVALID_VALUE;
+    if (session->addresses().Meets(address, bytesize)) {
+      return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    }
+  }
   return here.session->addresses().Add(HostRange(here, p, bytesize, RangeKind::kRegistered, Flags))
              ? CUDA_SUCCESS
              : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 }
 
 CUresult cuMemHostUnregister(void* p) {
-  const Here here = AnyHere();
   const auto address = reinterpret_cast<uint64_t>(p);
+  const Here here = AddressHere(address);
   const auto range = here.session->addresses().Find(address);
   if (!range || range->kind != RangeKind::kRegistered || range->base != address) {
     return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
-  here.channel().WaitForDeliveries(address, range->bytes);
-  FreeImage(here, *range);
+  WaitForHostBytes(here, address, range->bytes);
+  FreeImages(*range);
   here.session->addresses().Take(address, RangeKind::kRegistered, RangeKind::kRegistered);
   return CUDA_SUCCESS;
 }
@@ -110,9 +117,11 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int)
   *pdptr = 0;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   const auto address = reinterpret_cast<uint64_t>(p);
-  const auto range = here.session->addresses().Find(address);
+  Session* const owner = SessionOfAddress(address);
+  const auto range = owner->addresses().Find(address);
   if (!range || !range->is_host_memory()) return CUDA_ERROR_INVALID_VALUE;
-  if (range->is_device()) {
+  if (range->is_device()) {  // mapped memory lies in one device
+    if (owner != here.session) return CUDA_ERROR_INVALID_VALUE;
     *pdptr = address;
     return CUDA_SUCCESS;
   }
@@ -123,7 +132,8 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int)
 }
 
 CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
-  const auto range = CurrentSession()->addresses().Find(reinterpret_cast<uint64_t>(p));
+  const auto address = reinterpret_cast<uint64_t>(p);
+  const auto range = SessionOfAddress(address)->addresses().Find(address);
   const bool allocated =
       range && (range->kind == RangeKind::kPinned || range->kind == RangeKind::kHostMapped);
   if (!allocated) return CUDA_ERROR_INVALID_VALUE;

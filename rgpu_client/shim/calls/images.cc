@@ -93,6 +93,11 @@ bool DescribeFunction(Function& function, wire::ByteView params, wire::ByteView 
     memcpy(&value, attributes.data + i * sizeof(value), sizeof(value));
     function.attributes[i] = value;
   }
+  constexpr size_t kBlockAt = Function::kAttributes * sizeof(int32_t);
+  constexpr size_t kBlockBytes = sizeof(function.required_block);
+  if (attributes.size >= kBlockAt + kBlockBytes) {
+    memcpy(function.required_block.data(), attributes.data + kBlockAt, kBlockBytes);
+  }
   return true;
 }
 

@@ -85,7 +85,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* pdptr, CUipcMemHandle handle, unsign
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
-  Here here = AnyHere();
+  Here here = AddressHere(dptr);
   Imports& imports = here.session->imports();
   const std::lock_guard lock(imports.calls());
   const auto range = here.session->addresses().Find(dptr);
@@ -101,7 +101,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
 }
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle* pHandle, CUevent hEvent) {
-  Here here = AnyHere();
+  Here here = AnyHere(HandleValue(hEvent));
   const Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
   // An event that another process has made is not exported again.
   if (event == nullptr || (event->flags & CU_EVENT_INTERPROCESS) == 0) {

@@ -4,6 +4,7 @@
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/functions.h"
 #include "rgpu_client/shim/calls/pinned_params.h"
+#include "rgpu_client/shim/calls/twins.h"
 #include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_client/shim/launch.h"
 #include "rgpu_client/shim/trace.h"
@@ -75,7 +76,7 @@ CUresult Send(const Here& here, Function& function, const Launch& launch,
   request.flags = launch.flags;
   request.params = wire::Bytes(packed.data, packed.bytes);
   PostOptions options = CountedWork(here, 0);
-  if (!function.launched.exchange(true)) options.seq = &here.thread->doubtful_seq;
+  if (!function.launched.exchange(true)) options.seq = &here.sent().doubtful_seq;
   return here.channel().Post<op_rgpuLaunch>(here.issuer(), request, options);
 }
 
@@ -114,18 +115,21 @@ CUresult Run(const Launch& launch) {
   if (!function->is_kernel && function->context != here.context_id()) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
-  CUresult status =
-      CheckLaunch(here, *function, launch.geometry, (launch.flags & kCooperative) != 0);
+  CUresult status = CUDA_SUCCESS;
+  if (function->is_kernel) status = KernelIn(here, *function, &function);
+  if (status != CUDA_SUCCESS) return status;
+  status = CheckLaunch(here, *function, launch.geometry, (launch.flags & kCooperative) != 0);
   if (status != CUDA_SUCCESS) return status;
   PackedParams packed;
   status = PackParams(*function, launch.params, launch.extra, &here.thread->params, &packed);
-  if (status == CUDA_SUCCESS) status = UseImages(here, &here.thread->params, &packed);
   if (status != CUDA_SUCCESS) return status;
   const bool captured = Captured(here, &status, [&](graph::Params* params) {
     *params = NodeOf(here, *function, launch, packed);
     return CUDA_SUCCESS;
   });
   if (captured) return status;
+  status = UseImages(here, &here.thread->params, &packed);
+  if (status != CUDA_SUCCESS) return status;
   TraceBytes(packed.bytes);
   return Send(here, *function, launch, packed);
 }

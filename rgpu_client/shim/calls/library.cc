@@ -1,6 +1,7 @@
 // Libraries: images that belong to no context.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/entries.h"
+#include "rgpu_client/shim/calls/twins.h"
 #include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_common/native/base/clock.h"
 
@@ -39,12 +40,13 @@ CUresult Load(const Image& image, const JitOptions& options, CUlibrary* library)
     here.session->handles().Remove(id);
     return status;
   }
+  KeepForTwins(*here.session->handles().Find<Library>(id), image, options);
   *library = MakeHandle<CUlibrary>(id);
   return CUDA_SUCCESS;
 }
 
 Library* FindLibrary(CUlibrary handle) {
-  return CurrentSession()->handles().Find<Library>(HandleValue(handle));
+  return SessionOf(HandleValue(handle))->handles().Find<Library>(HandleValue(handle));
 }
 
 // With the library's mutex.
@@ -80,10 +82,11 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_o
 }
 
 CUresult cuLibraryUnload(CUlibrary library) {
-  const Here here = CodeHere();
   Library* found = FindLibrary(library);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const Here here = CodeHere(found->id);
   const uint64_t id = found->id;
+  for (const uint64_t twin : DropTwins(id)) shim::cuLibraryUnload(MakeHandle<CUlibrary>(twin));
   {
     const std::lock_guard lock(found->mutex);
     for (const auto& [name, kernel] : found->kernels.ids) {
@@ -104,14 +107,14 @@ CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* na
   Library* found = FindLibrary(library);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const std::lock_guard lock(found->mutex);
-  return FindKernel(CodeHere(), *found, name, pKernel);
+  return FindKernel(CodeHere(found->id), *found, name, pKernel);
 }
 
 CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) {
   Library* found = FindLibrary(lib);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const std::lock_guard lock(found->mutex);
-  const CUresult status = LearnNames(CodeHere(), 0, found->id, found->kernels);
+  const CUresult status = LearnNames(CodeHere(found->id), 0, found->id, found->kernels);
   if (status == CUDA_SUCCESS) *count = static_cast<unsigned>(found->kernels.names.size());
   return status;
 }
@@ -119,7 +122,7 @@ CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) {
 CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKernels, CUlibrary lib) {
   Library* found = FindLibrary(lib);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  const Here here = CodeHere();
+  const Here here = CodeHere(found->id);
   const std::lock_guard lock(found->mutex);
   CUresult status = LearnNames(here, 0, found->id, found->kernels);
   if (status != CUDA_SUCCESS) return status;
@@ -136,6 +139,7 @@ CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   Library* found = FindLibrary(library);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (const CUresult bad = LibraryIn(here, *found, &found); bad != CUDA_SUCCESS) return bad;
   const std::lock_guard lock(found->mutex);
   uint64_t& module = found->modules[here.context_id()];
   if (here.session->handles().Find<Module>(module) == nullptr) {
@@ -163,6 +167,7 @@ CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   Library* found = FindLibrary(library);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (const CUresult bad = LibraryIn(here, *found, &found); bad != CUDA_SUCCESS) return bad;
   const std::lock_guard lock(found->mutex);
   const std::pair key(here.context_id(), std::string(name));
   Global global;

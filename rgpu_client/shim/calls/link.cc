@@ -24,12 +24,12 @@ class ImageSink final : public ReplySink {
 };
 
 Link* FindLink(CUlinkState state) {
-  return CurrentSession()->handles().Find<Link>(HandleValue(state));
+  return SessionOf(HandleValue(state))->handles().Find<Link>(HandleValue(state));
 }
 
 // A link belongs to the context in which it was created, whichever context is current now.
 Here LinkHere(const Link& link) {
-  Here here = AnyHere();
+  Here here = AnyHere(link.id);
   here.context = here.session->handles().Find<Context>(link.context);
   return here;
 }

@@ -6,6 +6,7 @@
 #include "rgpu_client/shim/credit_keeper.h"
 #include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_client/shim/graphs/memory.h"
+#include "rgpu_common/native/base/box_copy.h"
 
 namespace rgpu::shim {
 namespace {
@@ -58,7 +59,7 @@ void FreeCut(const Here& here, const Range& range, uint64_t seq) {
 // more meanwhile.
 std::optional<uint64_t> Cut(const Here& here, uint64_t bytes) {
   // The first launch of a kernel may fail for want of memory, and this call has to report it.
-  if (here.thread->doubtful_seq > here.thread->reported_seq) return std::nullopt;
+  if (here.sent().doubtful_seq > here.sent().reported_seq) return std::nullopt;
   MemoryCredit& credit = here.session->memory_credit();
   if (const auto address = credit.Cut(bytes)) return address;
   if (!credit.active()) return std::nullopt;
@@ -126,7 +127,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
                             unsigned int ElementSizeBytes) {
   Here here;
   const bool element = ElementSizeBytes == 4 || ElementSizeBytes == 8 || ElementSizeBytes == 16;
-  if (!element) return CUDA_ERROR_INVALID_VALUE;
+  if (!element || WidthInBytes > base::kMaxPitch) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
   rgpuMemAllocPitch_Reply reply;
@@ -143,8 +144,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
 }
 
 CUresult cuMemFree_v2(CUdeviceptr dptr) {
-  Here here = AnyHere();
   if (dptr == 0) return CUDA_SUCCESS;
+  Here here = AddressHere(dptr);
   CUresult over = CheckUnsafe();
   if (over != CUDA_SUCCESS || FreeOfGraph(dptr, &over)) return over;
   AddressMap& addresses = here.session->addresses();
@@ -195,7 +196,7 @@ CUresult AllocateFromPool(const Here& here, uint64_t pool_handle, uint64_t bytes
   CUresult status = here.channel().Call<op_rgpuPoolAlloc>(
       here.issuer(), {pool->wire, bytes, here.stream->wire}, &reply);
   if (status == CUDA_SUCCESS) {
-    MarkSynced(here.context->work_seq, here.thread->reported_seq);
+    MarkSynced(here.context->work_seq, here.sent().reported_seq);
     status = Remember(here, reply.dptr, bytes, RangeKind::kPool, pool->id);
   }
   if (status == CUDA_SUCCESS) *dptr = reply.dptr;

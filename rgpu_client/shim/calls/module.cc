@@ -33,7 +33,7 @@ CUresult Load(const Here& here, const Image& image, const JitOptions& options, C
 }
 
 CUresult ModuleHere(CUmodule handle, Here* here, Module** module) {
-  *here = AnyHere();
+  *here = AnyHere(HandleValue(handle));
   *module = here->session->handles().Find<Module>(HandleValue(handle));
   if (*module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   here->context = here->session->handles().Find<Context>((*module)->context);

@@ -1,4 +1,4 @@
-// Addresses of page-locked memory among the parameters of a launch.
+// Addresses of page-locked memory among the parameters of a launch or of a kernel node.
 #pragma once
 
 #include "rgpu_client/shim/calls/here.h"

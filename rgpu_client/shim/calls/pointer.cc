@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "gen/shim_calls.gen.h"
-#include "rgpu_client/shim/calls/here.h"
+#include "rgpu_client/shim/calls/visible_memory.h"
 
 namespace rgpu::shim {
 namespace {
@@ -47,11 +47,20 @@ bool NumberOf(const Range& range, CUpointer_attribute attribute, unsigned* value
   }
 }
 
-// Registered memory has a device address only once the program has asked for it.
+// As cuMemHostGetDevicePointer: page-locked memory gets its image on the device when the program
+// asks for the address, in the memory's own context if the thread has none.
 CUresult DevicePointer(const Range& range, uint64_t ptr, void* data) {
   if (range.is_device()) return Store(data, ptr);
-  const auto image = CurrentSession()->addresses().ImageOf(range.base);
-  return image ? Store(data, image->base + (ptr - range.base)) : CUDA_ERROR_INVALID_VALUE;
+  Here here;
+  if (ContextHere(&here) != CUDA_SUCCESS) {
+    here = AnyHere();
+    here.session = SessionOfAddress(range.base);
+    here.context = here.session->handles().Find<Context>(range.context);
+    if (here.context == nullptr || !here.context->alive) return CUDA_ERROR_INVALID_VALUE;
+  }
+  Range image;
+  const CUresult status = ImageOf(here, range, &image);
+  return status == CUDA_SUCCESS ? Store(data, image.base + (ptr - range.base)) : status;
 }
 
 CUresult AttributeOf(const Range& range, CUpointer_attribute attribute, uint64_t ptr, void* data) {
@@ -87,7 +96,7 @@ CUresult AttributeOf(const Range& range, CUpointer_attribute attribute, uint64_t
 
 // Both need no current context: a thread can ask for the context of an address to make it current.
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {
-  const Here here = AnyHere();
+  const Here here = AddressHere(ptr);
   const auto range = here.session->addresses().Find(ptr);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
   return AttributeOf(*range, attribute, ptr, data);
@@ -95,7 +104,7 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
 
 CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute* attributes,
                                 void** data, CUdeviceptr ptr) {
-  const Here here = AnyHere();
+  const Here here = AddressHere(ptr);
   const auto range = here.session->addresses().Find(ptr);
   for (unsigned i = 0; i < numAttributes; ++i) {
     if (data[i] == nullptr) return CUDA_ERROR_INVALID_VALUE;

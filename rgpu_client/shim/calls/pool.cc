@@ -6,16 +6,14 @@ namespace rgpu::shim {
 namespace {
 
 Pool* FindPool(CUmemoryPool handle) {
-  return CurrentSession()->handles().Find<Pool>(HandleValue(handle));
+  return SessionOf(HandleValue(handle))->handles().Find<Pool>(HandleValue(handle));
 }
 
-// A pool belongs to a device, not to a context. The current context travels all the same, because
-// the worker needs a context of the device.
-Issuer PoolIssuer() {
-  const Here here = AnyHere();
-  uint32_t context = 0;
-  if (!here.thread->stack.empty()) context = static_cast<uint32_t>(here.thread->stack.back()->id);
-  return {here.thread, context};
+// A pool belongs to a device, not to a context. But the worker needs a context of the device: the
+// current one, or another if that is of another session. A thread without a context has none here.
+Issuer PoolIssuer(const Here& here) {
+  const bool current = !here.thread->stack.empty() && here.thread->stack.back() != nullptr;
+  return current ? here.issuer() : Issuer{here.thread, 0};
 }
 
 // The size of an attribute's value. 0: the attribute is unknown.
@@ -59,10 +57,10 @@ CUresult DevicePool(const CUmemLocation* location, CUmemAllocationType type, CUd
 }  // namespace
 
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
-  const Here here = AnyHere();
   CUdevice dev = 0;
   const CUresult located = DevicePool(&poolProps->location, poolProps->allocType, &dev);
   if (located != CUDA_SUCCESS) return located;
+  const Here here = CodeOnDevice(dev);
   if (poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
   const Device* device = here.session->devices().Find(dev);
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
@@ -74,7 +72,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   added->wire = id;
   rgpuPoolCreate_Reply reply;
   const CUresult status = here.channel().Call<op_rgpuPoolCreate>(
-      PoolIssuer(), {id, device->server_ordinal, poolProps->maxSize}, &reply);
+      PoolIssuer(here), {id, device->server_ordinal, poolProps->maxSize}, &reply);
   if (status != CUDA_SUCCESS) {
     here.session->handles().Remove(id);
     return status;
@@ -84,7 +82,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
 }
 
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {
-  const Here here = AnyHere();
+  const Here here = CodeHere(HandleValue(pool));
   Pool* found = FindPool(pool);
   if (found == nullptr || found->is_default) return CUDA_ERROR_INVALID_VALUE;
   Device& device = *here.session->devices().Find(found->device);
@@ -92,13 +90,14 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   device.current_pool.compare_exchange_strong(current, device.default_pool->id);
   const uint64_t wire = found->wire;
   here.session->handles().Remove(found->id);
-  return here.channel().Post<op_rgpuPoolDestroy>(PoolIssuer(), {wire});
+  return here.channel().Post<op_rgpuPoolDestroy>(PoolIssuer(here), {wire});
 }
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
   const Pool* found = FindPool(pool);
   if (found == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return AnyHere().channel().Post<op_rgpuPoolTrim>(PoolIssuer(), {found->wire, minBytesToKeep});
+  const Here here = CodeHere(HandleValue(pool));
+  return here.channel().Post<op_rgpuPoolTrim>(PoolIssuer(here), {found->wire, minBytesToKeep});
 }
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
@@ -115,8 +114,9 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
     const std::lock_guard lock(found->mutex);
     found->attributes[attr] = number;
   }
-  return AnyHere().channel().Post<op_rgpuPoolSetAttribute>(
-      PoolIssuer(), {found->wire, static_cast<int32_t>(attr), number});
+  const Here here = CodeHere(HandleValue(pool));
+  return here.channel().Post<op_rgpuPoolSetAttribute>(
+      PoolIssuer(here), {found->wire, static_cast<int32_t>(attr), number});
 }
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
@@ -132,8 +132,9 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
     }
   }
   rgpuPoolGetAttribute_Reply reply;
-  const CUresult status = AnyHere().channel().Call<op_rgpuPoolGetAttribute>(
-      PoolIssuer(), {found->wire, static_cast<int32_t>(attr)}, &reply);
+  const Here here = CodeHere(HandleValue(pool));
+  const CUresult status = here.channel().Call<op_rgpuPoolGetAttribute>(
+      PoolIssuer(here), {found->wire, static_cast<int32_t>(attr)}, &reply);
   if (status != CUDA_SUCCESS) return status;
   Store(value, bytes, reply.value);
   if (!IsPolicy(attr)) return CUDA_SUCCESS;

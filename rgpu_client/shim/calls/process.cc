@@ -17,10 +17,10 @@ CUresult Text(const char* text, const char** out) {
 
 // False if the server lacks a command that the function sends.
 bool ServerKnows(CallId call) {
-  const Session* session = CurrentSession();
-  if (session == nullptr) return true;
-  for (const Opcode opcode : CallSends(static_cast<uint32_t>(call))) {
-    if (session->channel().Lacks(opcode)) return false;
+  for (const Session* session : LiveSessions()) {
+    for (const Opcode opcode : CallSends(static_cast<uint32_t>(call))) {
+      if (session->channel().Lacks(opcode)) return false;
+    }
   }
   return true;
 }
@@ -47,8 +47,8 @@ CUresult cuDriverGetVersion(int* driverVersion) {
   // A toolkit generates PTX for this version, so it must not be higher than the version of the
   // server's driver. If the server cannot be reached, the later cuInit returns the error.
   if (CurrentSession() == nullptr && ServerConfigured()) OpenSession();
-  if (const Session* session = CurrentSession()) {
-    *driverVersion = std::min(kDriverVersion, session->driver_version());
+  for (const Session* session : LiveSessions()) {
+    *driverVersion = std::min(*driverVersion, session->driver_version());
   }
   return CUDA_SUCCESS;
 }

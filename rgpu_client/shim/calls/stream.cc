@@ -1,6 +1,7 @@
 // Streams.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
+#include "rgpu_client/shim/calls/order.h"
 #include "rgpu_client/shim/calls/recording.h"
 #include "rgpu_client/shim/graphs/graphs.h"
 
@@ -104,7 +105,7 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
   Here here;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   const Event* event = here.session->handles().Find<Event>(HandleValue(hEvent));
-  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (event == nullptr) return WaitForEventOfAnother(here, hEvent, Flags);
   const bool recorded = event->progress.version.load() != 0 || event->shared;
   CUresult over = CUDA_SUCCESS;
   if (graph::CaptureWait(Graphs(), SiteOf(here), hEvent, recorded, Flags, &over)) return over;
@@ -165,40 +166,26 @@ CUresult cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx* phCtx) {
   return CUDA_SUCCESS;
 }
 
-// Stream attributes. An access policy window is only a hint for the cache: this release accepts and
-// ignores it.
+namespace {
+
+int SyncDomains(const Here& here) {
+  const Device& device = *here.session->devices().Find(here.context->device);
+  return device.Attribute(CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT);
+}
+
+}  // namespace
+
 CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAttrValue* value_out) {
   Here here;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
-  *value_out = CUstreamAttrValue{};
-  switch (attr) {
-    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-      value_out->priority = here.stream->priority;
-      return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-      value_out->syncPolicy = static_cast<CUsynchronizationPolicy>(here.stream->sync_policy.load());
-      return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-      return CUDA_SUCCESS;
-    default:
-      return CUDA_ERROR_NOT_SUPPORTED;
-  }
+  return here.stream->attributes.Get(attr, here.stream->priority, SyncDomains(here), value_out);
 }
 
 CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
                               const CUstreamAttrValue* value) {
   Here here;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
-  if (attr == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY) {
-    const int policy = static_cast<int>(value->syncPolicy);
-    if (policy < static_cast<int>(CU_SYNC_POLICY_AUTO) ||
-        policy > static_cast<int>(CU_SYNC_POLICY_BLOCKING_SYNC)) {
-      return CUDA_ERROR_INVALID_VALUE;
-    }
-    here.stream->sync_policy = policy;
-    return CUDA_SUCCESS;
-  }
-  return attr == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+  return here.stream->attributes.Set(attr, SyncDomains(here), *value);
 }
 
 CUresult cuStreamCopyAttributes(CUstream dst, CUstream src) {
@@ -206,7 +193,7 @@ CUresult cuStreamCopyAttributes(CUstream dst, CUstream src) {
   Here from;
   if (const CUresult status = StreamHere(dst, &to); status != CUDA_SUCCESS) return status;
   if (const CUresult status = StreamHere(src, &from); status != CUDA_SUCCESS) return status;
-  to.stream->sync_policy = from.stream->sync_policy.load();
+  to.stream->attributes.CopyFrom(from.stream->attributes);
   return CUDA_SUCCESS;
 }
 

@@ -17,13 +17,16 @@ wire::ByteView List(const T* elements, size_t count) {
 
 uint64_t Address(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
-// A tensor map needs no context. Any device of the session may have the feature, as they share a
-// driver.
-CUresult TensorMapsHere(Here* here) {
-  *here = AnyHere();
-  if (!here->thread->stack.empty()) here->context = here->thread->stack.back();
-  const Device* device =
-      here->session->devices().Find(here->context == nullptr ? 0 : here->context->device);
+// A tensor map needs no context: the address names the session. Any device of the session may have
+// the feature, as they share a driver.
+CUresult TensorMapsHere(const void* address, Here* here) {
+  *here = AddressHere(Address(address));
+  const auto& stack = here->thread->stack;
+  Context* const current = stack.empty() ? nullptr : stack.back();
+  if (current != nullptr && SessionOfContext(current->id) == here->session) here->context = current;
+  const Device* device = here->context == nullptr
+                             ? here->session->devices().FirstOf(here->session->number())
+                             : here->session->devices().Find(here->context->device);
   if (device == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (device->Attribute(CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED) != 0) return CUDA_SUCCESS;
   base::LogSentence(
@@ -86,7 +89,8 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* tensorMap, CUtensorMapDataType tens
                                 CUtensorMapL2promotion l2Promotion,
                                 CUtensorMapFloatOOBfill oobFill) {
   Here here;
-  if (const CUresult status = TensorMapsHere(&here); status != CUDA_SUCCESS) return status;
+  if (const CUresult status = TensorMapsHere(globalAddress, &here); status != CUDA_SUCCESS)
+    return status;
   const CUresult bad = CheckRank(tensorRank, 1, globalStrides);
   if (bad != CUDA_SUCCESS) return bad;
   auto request = Common<rgpuTensorMapTiled_Request>(tensorDataType, tensorRank, globalAddress,
@@ -105,7 +109,8 @@ CUresult cuTensorMapEncodeIm2col(CUtensorMap* tensorMap, CUtensorMapDataType ten
                                  CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion,
                                  CUtensorMapFloatOOBfill oobFill) {
   Here here;
-  if (const CUresult status = TensorMapsHere(&here); status != CUDA_SUCCESS) return status;
+  if (const CUresult status = TensorMapsHere(globalAddress, &here); status != CUDA_SUCCESS)
+    return status;
   const CUresult bad = CheckRank(tensorRank, 3, globalStrides);
   if (bad != CUDA_SUCCESS) return bad;
   auto request = Common<rgpuTensorMapIm2col_Request>(tensorDataType, tensorRank, globalAddress,
@@ -126,7 +131,8 @@ CUresult cuTensorMapEncodeIm2colWide(
     CUtensorMapIm2ColWideMode mode, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion,
     CUtensorMapFloatOOBfill oobFill) {
   Here here;
-  if (const CUresult status = TensorMapsHere(&here); status != CUDA_SUCCESS) return status;
+  if (const CUresult status = TensorMapsHere(globalAddress, &here); status != CUDA_SUCCESS)
+    return status;
   const CUresult bad = CheckRank(tensorRank, 3, globalStrides);
   if (bad != CUDA_SUCCESS) return bad;
   auto request = Common<rgpuTensorMapIm2colWide_Request>(
@@ -142,7 +148,8 @@ CUresult cuTensorMapEncodeIm2colWide(
 
 CUresult cuTensorMapReplaceAddress(CUtensorMap* tensorMap, void* globalAddress) {
   Here here;
-  if (const CUresult status = TensorMapsHere(&here); status != CUDA_SUCCESS) return status;
+  if (const CUresult status = TensorMapsHere(globalAddress, &here); status != CUDA_SUCCESS)
+    return status;
   rgpuTensorMapReplaceAddress_Reply reply;
   const CUresult status = here.channel().Call<op_rgpuTensorMapReplaceAddress>(
       here.issuer(), {Address(globalAddress), wire::Bytes(tensorMap, sizeof *tensorMap)}, &reply);

@@ -14,7 +14,7 @@ Issuer AnyIssuer(const Here& here) {
   if (!here.thread->stack.empty() && here.thread->stack.back() != nullptr) {
     context = static_cast<uint32_t>(here.thread->stack.back()->id);
   }
-  return {here.thread, context};
+  return {here.thread, SessionOfContext(context) == here.session ? context : 0};
 }
 
 std::unique_lock<std::mutex> Lock(const Here& here) {
@@ -100,7 +100,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* ptr, size_t size, size_t alignment, CU
 }
 
 CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size) {
-  const Here here = AnyHere();
+  const Here here = AddressHere(ptr);
   const auto lock = Lock(here);
   if (here.session->addresses().Meets(ptr, size)) return CUDA_ERROR_INVALID_VALUE;
   const auto range = here.session->reserved().Take(ptr, size);
@@ -111,9 +111,9 @@ CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size) {
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
                      const CUmemAllocationProp* prop, unsigned long long) {
-  const Here here = AnyHere();
   const Device* device = nullptr;
   if (const CUresult bad = DeviceOf(*prop, &device); bad != CUDA_SUCCESS) return bad;
+  const Here here = DeviceHere(device->ordinal);
   auto made = std::make_unique<Memory>();
   made->device = device->ordinal;
   made->bytes = size;
@@ -131,7 +131,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
-  const Here here = AnyHere();
+  const Here here = AnyHere(handle);
   const auto lock = Lock(here);
   Memory* memory = FindMemory(here, handle);
   if (memory == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -141,7 +141,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 
 CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long) {
-  const Here here = AnyHere();
+  const Here here = AddressHere(ptr);
   const auto lock = Lock(here);
   Memory* memory = FindMemory(here, handle);
   // cuda.h: the offset "currently must be zero".
@@ -166,7 +166,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 }
 
 CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
-  const Here here = AnyHere();
+  const Here here = AddressHere(ptr);
   const auto lock = Lock(here);
   const std::vector<Range> tiles = here.session->addresses().Tiling(ptr, size);
   if (tiles.empty()) return CUDA_ERROR_INVALID_VALUE;
@@ -182,7 +182,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
 }
 
 CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* desc, size_t count) {
-  const Here here = AnyHere();
+  const Here here = AddressHere(ptr);
   const auto lock = Lock(here);
   for (size_t i = 0; i < count; ++i) {
     if (!base::IsMemoryAccess(desc[i].flags)) return CUDA_ERROR_INVALID_VALUE;
@@ -213,7 +213,7 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* des
 CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr ptr) {
   const Device* device = nullptr;
   if (const CUresult bad = DeviceOf(*location, &device); bad != CUDA_SUCCESS) return bad;
-  const auto range = CurrentSession()->addresses().Find(ptr);
+  const auto range = SessionOfAddress(ptr)->addresses().Find(ptr);
   if (!range || range->kind != RangeKind::kMapped) return CUDA_ERROR_INVALID_VALUE;
   *flags = device->ordinal == range->device ? range->access : 0U;
   return CUDA_SUCCESS;
@@ -221,9 +221,9 @@ CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location
 
 CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* prop,
                                        CUmemAllocationGranularity_flags option) {
-  const Here here = AnyHere();
   const Device* device = nullptr;
   if (const CUresult bad = DeviceOf(*prop, &device); bad != CUDA_SUCCESS) return bad;
+  const Here here = DeviceHere(device->ordinal);
   rgpuMemGranularity_Reply reply;
   const CUresult status = here.channel().Call<op_rgpuMemGranularity>(
       AnyIssuer(here), {device->server_ordinal, static_cast<uint32_t>(option)}, &reply);
@@ -233,7 +233,7 @@ CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocatio
 
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* prop,
                                                 CUmemGenericAllocationHandle handle) {
-  const Here here = AnyHere();
+  const Here here = AnyHere(handle);
   const auto lock = Lock(here);
   const Memory* memory = FindMemory(here, handle);
   if (memory == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -242,7 +242,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* prop,
 }
 
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* addr) {
-  const Here here = AnyHere();
+  const Here here = AddressHere(reinterpret_cast<uint64_t>(addr));
   const auto lock = Lock(here);
   const auto range = here.session->addresses().Find(reinterpret_cast<uint64_t>(addr));
   if (!range || range->kind != RangeKind::kMapped) return CUDA_ERROR_INVALID_VALUE;

@@ -80,7 +80,7 @@ CUresult AllocateVisible(const Here& here, uint64_t bytes, RangeKind kind, unsig
     Free(here, pages.server_base);
     return status;
   }
-  SetPagedBit(kVisibleRanges, true);
+  SetPagedBit(session.number(), kVisibleRanges, true);
   *address = pages.base;
   return CUDA_SUCCESS;
 }
@@ -128,14 +128,22 @@ CUresult ImageOf(const Here& here, const Range& host, Range* image) {
   return status;
 }
 
-void FreeImage(const Here& here, const Range& host) {
-  if (!PagedHas(kMirrors)) return;
-  const auto image = here.session->addresses().ImageOf(host.base);
-  if (!image || !here.session->addresses().Take(image->base, image->kind, image->kind)) return;
-  here.session->paged().RemoveMirror(host.base);
-  Here there = here;
-  there.context = here.session->handles().Find<Context>(image->context);
+namespace {
+
+void FreeImageIn(Session& session, uint64_t host) {
+  const auto image = session.addresses().ImageOf(host);
+  if (!image || !session.addresses().Take(image->base, image->kind, image->kind)) return;
+  session.paged().RemoveMirror(host);
+  Here there{&session, &ThisThread(), nullptr, nullptr};
+  there.context = session.handles().Find<Context>(image->context);
   if (there.context != nullptr) Free(there, image->base);
+}
+
+}  // namespace
+
+void FreeImages(const Range& host) {
+  if (!PagedHas(kMirrors)) return;
+  for (Session* const session : LiveSessions()) FreeImageIn(*session, host.base);
 }
 
 }  // namespace rgpu::shim

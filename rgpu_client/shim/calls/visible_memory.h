@@ -19,8 +19,9 @@ CUresult FreeVisible(const Here& here, const Range& range);
 void ForgetVisible(Session& session, const Range& range);
 
 // Sets `*image` to the device's image of registered or pinned memory, which is made on first use.
+// The memory may be of another session: each device has an image of its own.
 CUresult ImageOf(const Here& here, const Range& host, Range* image);
 // The host's memory is about to be freed or unregistered.
-void FreeImage(const Here& here, const Range& host);
+void FreeImages(const Range& host);
 
 }  // namespace rgpu::shim

@@ -4,6 +4,7 @@
 
 #include "rgpu_client/shim/calls/box_sides.h"
 #include "rgpu_client/shim/calls/functions.h"
+#include "rgpu_client/shim/calls/pinned_params.h"
 
 namespace rgpu::shim {
 namespace {
@@ -19,7 +20,8 @@ wire::GraphSide WireSide(const Side& side) {
 // Turns the parameters of one node into those of the wire.
 class Writer {
  public:
-  Writer(const Here& here, const graph::Instance& instance) : here_(here), instance_(instance) {}
+  Writer(const Here& here, const graph::Instance& instance, ChangedParams* changed)
+      : here_(here), instance_(instance), changed_(*changed) {}
 
   CUresult Graph(const graph::Graph& graph, wire::GraphDefinition* out);
   CUresult Node(const graph::Node& node, wire::GraphNode* out) {
@@ -58,6 +60,7 @@ class Writer {
 
   const Here& here_;
   const graph::Instance& instance_;
+  ChangedParams& changed_;
   uint32_t number_ = 0;
 };
 
@@ -77,7 +80,13 @@ CUresult Writer::Put(const graph::KernelParams& kernel, Out* out) const {
   const auto* cooperative =
       graph::FindAttribute(kernel.attributes, CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
   put.cooperative = cooperative != nullptr && cooperative->cooperative != 0;
-  put.parameters = wire::Bytes(kernel.bytes.data(), kernel.bytes.size());
+  // The node itself keeps the addresses that the program gave.
+  PackedParams packed{kernel.bytes.data(), static_cast<uint32_t>(kernel.bytes.size())};
+  std::vector<uint8_t> buffer;
+  const CUresult status = UseImages(here_, &buffer, &packed);
+  if (status != CUDA_SUCCESS) return status;
+  if (packed.data == buffer.data()) packed.data = changed_.emplace_back(std::move(buffer)).data();
+  put.parameters = wire::Bytes(packed.data, packed.bytes);
   return CUDA_SUCCESS;
 }
 
@@ -192,14 +201,14 @@ void AddCopy(const Here& here, const CUDA_MEMCPY3D& params, uint32_t number, Gra
 
 }  // namespace
 
-CUresult Define(const Here& here, const graph::Instance& instance,
+CUresult Define(const Here& here, const graph::Instance& instance, ChangedParams* changed,
                 wire::GraphDefinition* definition) {
-  return Writer(here, instance).Graph(*instance.graph, definition);
+  return Writer(here, instance, changed).Graph(*instance.graph, definition);
 }
 
 CUresult DefineNode(const Here& here, const graph::Instance& instance, uint32_t number,
-                    wire::GraphNode* node) {
-  Writer writer(here, instance);
+                    ChangedParams* changed, wire::GraphNode* node) {
+  Writer writer(here, instance, changed);
   writer.StartAt(number);
   return writer.Node(*instance.nodes[number].node, node);
 }

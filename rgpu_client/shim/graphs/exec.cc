@@ -5,7 +5,9 @@
 #include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/functions.h"
 #include "rgpu_client/shim/calls/images.h"
+#include "rgpu_client/shim/graphs/conditionals.h"
 #include "rgpu_client/shim/graphs/definition.h"
+#include "rgpu_client/shim/graphs/home.h"
 #include "rgpu_client/shim/pump.h"
 
 namespace rgpu::shim {
@@ -58,7 +60,7 @@ class RemoteExec::Records {
 
 CUresult MakeExec(graph::Instance instance, std::shared_ptr<graph::Exec>* exec) {
   Here here;
-  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
+  if (const CUresult status = HomeOf(instance, &here); status != CUDA_SUCCESS) return status;
   auto made = std::make_shared<RemoteExec>(here.session, std::move(instance));
   const CUresult status = made->Instantiate(here);
   if (status == CUDA_SUCCESS) *exec = std::move(made);
@@ -70,23 +72,24 @@ RemoteExec::RemoteExec(Session* session, graph::Instance made) : session_(sessio
 }
 
 RemoteExec::~RemoteExec() {
-  if (!made_ || CurrentSession() != session_) return;
-  const Here here = AnyHere();
+  if (!made_ || !IsOpen(session_)) return;
+  const Here here{session_, &ThisThread(), nullptr, nullptr};
   here.channel().Post<op_rgpuGraphExecDestroy>({here.thread, context_}, {id_});
 }
 
 // The surroundings of a call about this graph, whatever context is current.
 CUresult RemoteExec::Home(Here* here) const {
-  *here = AnyHere();
-  if (here->session != session_) return CUDA_ERROR_INVALID_HANDLE;
+  if (!IsOpen(session_)) return CUDA_ERROR_INVALID_HANDLE;
+  *here = {session_, &ThisThread(), nullptr, nullptr};
   here->context = here->session->handles().Find<Context>(context_);
   return here->context != nullptr && here->context->alive ? CUDA_SUCCESS
                                                           : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 CUresult RemoteExec::PutDefinition(const Here& here, uint64_t* image) const {
+  ChangedParams changed;
   wire::GraphDefinition definition;
-  CUresult status = Define(here, instance, &definition);
+  CUresult status = Define(here, instance, &changed, &definition);
   if (status != CUDA_SUCCESS) return status;
   std::vector<uint8_t> bytes;
   wire::Encode(definition, &bytes);
@@ -106,7 +109,7 @@ CUresult RemoteExec::Instantiate(const Here& here) {
       here.issuer(), {id_, image, shell, instance.flags}, &reply);
   if (status != CUDA_SUCCESS) return status;
   // The executable graph has taken the worker's graph.
-  if (shell != 0) here.channel().Post<op_rgpuGraphDestroy>(here.issuer(), {shell});
+  if (shell != 0) ConditionalsTaken(here, shell);
   made_ = true;
   Remember(here);
   return CUDA_SUCCESS;
@@ -162,8 +165,9 @@ CUresult RemoteExec::NodeChanged(uint32_t number) {
 CUresult RemoteExec::SendNode(const Here& here, uint32_t number) {
   const graph::Node& changed = *instance.nodes[number].node;
   if (!graph::InsideOf(changed).empty()) return Updated();
+  ChangedParams params;
   wire::GraphNode node;
-  CUresult status = DefineNode(here, instance, number, &node);
+  CUresult status = DefineNode(here, instance, number, &params, &node);
   if (status != CUDA_SUCCESS) return status;
   // Its function is in this process.
   if (std::holds_alternative<wire::GraphHostFunction>(node.parameters)) return CUDA_SUCCESS;

@@ -3,6 +3,7 @@
 #include "rgpu_client/shim/calls/box_sides.h"
 #include "rgpu_client/shim/calls/functions.h"
 #include "rgpu_client/shim/calls/stream_values.h"
+#include "rgpu_client/shim/graphs/conditionals.h"
 #include "rgpu_client/shim/graphs/exec.h"
 #include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_client/shim/graphs/memory.h"
@@ -13,7 +14,7 @@ namespace {
 
 // The surroundings of a call with `context` in place of the thread's own.
 CUresult InContext(CUcontext handle, Here* here) {
-  *here = AnyHere();
+  *here = InContextHere(handle);
   here->context = here->session->FindContext(handle);
   if (here->context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   return here->context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -58,7 +59,7 @@ CUresult GraphHost::CheckContext(CUcontext context) {
 }
 
 CUresult GraphHost::CheckEvent(CUevent event) {
-  const auto* found = CurrentSession()->handles().Find<Event>(HandleValue(event));
+  const auto* found = SessionOf(HandleValue(event))->handles().Find<Event>(HandleValue(event));
   return found != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -145,17 +146,10 @@ CUresult GraphHost::Allocate(const graph::AllocParams& params,
   return AllocateForGraph(params, out);
 }
 
-CUresult GraphHost::NewConditional(uint64_t root, const graph::ConditionalHandle& wanted,
-                                   CUgraphConditionalHandle* handle) {
+CUresult GraphHost::NewConditional(uint64_t root, graph::ConditionalHandle* handle) {
   Here here;
-  if (const CUresult status = InContext(wanted.context, &here); status != CUDA_SUCCESS) {
-    return status;
-  }
-  rgpuGraphConditional_Reply reply;
-  const CUresult status = here.channel().Call<op_rgpuGraphConditional>(
-      here.issuer(), {root, wanted.initial, wanted.assigns ? 1U : 0U}, &reply);
-  if (status == CUDA_SUCCESS) *handle = reply.handle;
-  return status;
+  const CUresult status = InContext(handle->context, &here);
+  return status == CUDA_SUCCESS ? MakeConditional(here, root, handle) : status;
 }
 
 CUresult GraphHost::NewExec(graph::Instance instance, std::shared_ptr<graph::Exec>* exec) {
@@ -181,6 +175,9 @@ graph::Model* g_model = new graph::Model(g_host);
 
 graph::Model& Graphs() { return *g_model; }
 
-void ForgetGraphs() { g_model = new graph::Model(g_host); }
+void ForgetGraphs() {
+  g_model = new graph::Model(g_host);
+  ForgetConditionals();
+}
 
 }  // namespace rgpu::shim

@@ -19,8 +19,7 @@ class GraphHost final : public graph::Host {
   CUresult CheckBatch(const graph::BatchParams& params) override;
   CUresult Allocate(const graph::AllocParams& params,
                     std::shared_ptr<graph::Allocation>* out) override;
-  CUresult NewConditional(uint64_t root, const graph::ConditionalHandle& wanted,
-                          CUgraphConditionalHandle* handle) override;
+  CUresult NewConditional(uint64_t root, graph::ConditionalHandle* handle) override;
   CUresult NewExec(graph::Instance instance, std::shared_ptr<graph::Exec>* exec) override;
   void Destroyed(std::shared_ptr<graph::UserObject> object) override;
 };

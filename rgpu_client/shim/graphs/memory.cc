@@ -1,7 +1,5 @@
 #include "rgpu_client/shim/graphs/memory.h"
 
-#include <atomic>
-
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/memory.h"
 #include "rgpu_client/shim/graphs/graphs.h"
@@ -10,15 +8,8 @@
 namespace rgpu::shim {
 namespace {
 
-// A session has one device.
-std::atomic<uint64_t> g_reserved{0};
-std::atomic<uint64_t> g_reserved_high{0};
-
-void Reserve(uint64_t bytes) {
-  const uint64_t now = g_reserved.fetch_add(bytes) + bytes;
-  uint64_t before = g_reserved_high.load();
-  while (before < now && !g_reserved_high.compare_exchange_weak(before, now)) {
-  }
+void Reserve(Device& device, uint64_t bytes) {
+  MarkSynced(device.graph_reserved_high, device.graph_reserved.fetch_add(bytes) + bytes);
 }
 
 struct GraphMemory final : graph::Allocation {
@@ -26,12 +17,13 @@ struct GraphMemory final : graph::Allocation {
       : session(here.session), context(here.context_id()) {
     address = base;
     bytes = size;
-    Reserve(bytes);
+    device = here.context->device;
+    Reserve(*session->devices().Find(device), bytes);
   }
   ~GraphMemory() override {
-    g_reserved.fetch_sub(bytes);
-    if (CurrentSession() != session) return;
-    Here here = AnyHere();
+    if (!IsOpen(session)) return;
+    session->devices().Find(device)->graph_reserved.fetch_sub(bytes);
+    Here here{session, &ThisThread(), nullptr, nullptr};
     // Without a range the context is gone, and the memory with it.
     const auto range = session->addresses().Take(address, RangeKind::kDevice, RangeKind::kDevice);
     here.context = session->handles().Find<Context>(context);
@@ -49,11 +41,11 @@ struct GraphMemory final : graph::Allocation {
 
 CUresult AllocateForGraph(const graph::AllocParams& params,
                           std::shared_ptr<graph::Allocation>* out) {
-  Here here;
-  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   const CUmemLocation& location = params.props.location;
   if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
-  // The memory belongs to a context of its device, and the current one is known to exist.
+  // The memory belongs to a context of its device.
+  const Here here = CodeOnDevice(location.id);
+  if (here.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (location.id != here.context->device) return CUDA_ERROR_INVALID_DEVICE;
   CUdeviceptr address = 0;
   const CUresult status = AllocateDevice(here, params.bytes, &address);
@@ -75,22 +67,24 @@ bool FreeOfGraph(CUdeviceptr address, CUresult* result) {
   return graph::FreeGraphMemory(Graphs(), address, result);
 }
 
-CUresult cuDeviceGetGraphMemAttribute(CUdevice, CUgraphMem_attribute attr, void* value) {
+CUresult cuDeviceGetGraphMemAttribute(CUdevice dev, CUgraphMem_attribute attr, void* value) {
   auto* out = static_cast<cuuint64_t*>(value);
+  const Device* device = CurrentSession()->devices().Find(dev);
+  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   graph::Model& model = Graphs();
   const std::lock_guard lock(model.mutex);
   switch (attr) {
     case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
-      *out = model.memory.used();
+      *out = model.memory.used(dev).now;
       return CUDA_SUCCESS;
     case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
-      *out = model.memory.used_high();
+      *out = model.memory.used(dev).high;
       return CUDA_SUCCESS;
     case CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT:
-      *out = g_reserved.load();
+      *out = device->graph_reserved.load();
       return CUDA_SUCCESS;
     case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
-      *out = g_reserved_high.load();
+      *out = device->graph_reserved_high.load();
       return CUDA_SUCCESS;
     default:
       return CUDA_ERROR_INVALID_VALUE;
@@ -98,14 +92,16 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice, CUgraphMem_attribute attr, void*
 }
 
 // High-water marks can only be reset, by 0.
-CUresult cuDeviceSetGraphMemAttribute(CUdevice, CUgraphMem_attribute attr, void* value) {
+CUresult cuDeviceSetGraphMemAttribute(CUdevice dev, CUgraphMem_attribute attr, void* value) {
+  Device* device = CurrentSession()->devices().Find(dev);
+  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   if (*static_cast<const cuuint64_t*>(value) != 0) return CUDA_ERROR_INVALID_VALUE;
   graph::Model& model = Graphs();
   const std::lock_guard lock(model.mutex);
   if (attr == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH) {
-    model.memory.ResetHigh();
+    model.memory.ResetHigh(dev);
   } else if (attr == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) {
-    g_reserved_high = g_reserved.load();
+    device->graph_reserved_high = device->graph_reserved.load();
   } else {
     return CUDA_ERROR_INVALID_VALUE;
   }

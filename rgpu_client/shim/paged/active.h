@@ -14,16 +14,23 @@ enum PagedBits : uint32_t {
   kMirrors = 8,         // registered memory with a device address
 };
 
+// Four bits for each session.
+inline constexpr uint32_t kPagedBitsOfAll = 0x11111111;
 inline std::atomic<uint32_t> g_paged_bits{0};
 
+// True if a session has one of the bits.
 inline bool PagedHas(uint32_t bits) {
-  return (g_paged_bits.load(std::memory_order_relaxed) & bits) != 0;
+  return (g_paged_bits.load(std::memory_order_relaxed) & (bits * kPagedBitsOfAll)) != 0;
 }
-inline void SetPagedBit(uint32_t bit, bool on) {
+inline bool PagedHas(unsigned session, uint32_t bits) {
+  return (g_paged_bits.load(std::memory_order_relaxed) & (bits << (4 * session))) != 0;
+}
+inline void SetPagedBit(unsigned session, uint32_t bits, bool on) {
+  const uint32_t own = bits << (4 * session);
   if (on) {
-    g_paged_bits.fetch_or(bit);
+    g_paged_bits.fetch_or(own);
   } else {
-    g_paged_bits.fetch_and(~bit);
+    g_paged_bits.fetch_and(~own);
   }
 }
 

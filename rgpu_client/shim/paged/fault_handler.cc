@@ -107,8 +107,10 @@ void RunPager() {
     while (fault != nullptr) {
       // After the answer the fault's memory belongs to its thread again.
       Fault* const next = fault->next;
-      Session* const session = CurrentSession();
-      const bool served = session != nullptr && session->paged().Serve(fault->address, fault->kind);
+      bool served = false;
+      for (Session* const session : LiveSessions()) {
+        served = served || session->paged().Serve(fault->address, fault->kind);
+      }
       fault->answer.store(served ? kServed : kRefused);
       Wake(&fault->answer);
       fault = next;

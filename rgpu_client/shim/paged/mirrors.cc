@@ -24,13 +24,13 @@ CUresult Mirrors::Add(Context& context, uint64_t host, uint64_t device, uint64_t
       traffic::Push(session_, context, device, mirror.before.data(), mirror.before.size());
   if (status != CUDA_SUCCESS) return status;
   mirrors_[host] = std::move(mirror);
-  SetPagedBit(kMirrors, true);
+  SetPagedBit(session_.number(), kMirrors, true);
   return CUDA_SUCCESS;
 }
 
 void Mirrors::Remove(uint64_t host) {
   mirrors_.erase(host);
-  if (mirrors_.empty()) SetPagedBit(kMirrors, false);
+  if (mirrors_.empty()) SetPagedBit(session_.number(), kMirrors, false);
 }
 
 void Mirrors::PushOne(Mirror& mirror, Context& context) const {

@@ -21,14 +21,16 @@ CUresult PagedMemory::Add(const Here& here, uint64_t base, uint64_t bytes) {
   Tracked tracked{base, bytes, here.context_id(), PageStates(bytes / kPageBytes), std::move(views),
                   {}};
   tracked_.emplace(base, std::move(tracked));
-  SetPagedBit(kTrackedRanges, true);
+  SetPagedBit(session_.number(), kTrackedRanges, true);
   return CUDA_SUCCESS;
 }
 
 bool PagedMemory::Remove(uint64_t base) {
   const std::lock_guard lock(mutex_);
   const bool known = tracked_.erase(base) != 0;
-  if (tracked_.empty()) SetPagedBit(kTrackedRanges | kUnsettledPages, false);
+  if (tracked_.empty()) {
+    SetPagedBit(session_.number(), kTrackedRanges | kUnsettledPages, false);
+  }
   return known;
 }
 
@@ -131,8 +133,8 @@ void PagedMemory::BeforeUse(const Here& here, uint64_t address, uint64_t bytes, 
 }
 
 void PagedMemory::DropUnsettled() {
-  if (!PagedHas(kUnsettledPages)) return;
-  SetPagedBit(kUnsettledPages, false);
+  if (!PagedHas(session_.number(), kUnsettledPages)) return;
+  SetPagedBit(session_.number(), kUnsettledPages, false);
   Context* const context = TrafficContext(nullptr);
   if (context == nullptr) return;
   for (auto& [base, tracked] : tracked_) {
@@ -210,7 +212,7 @@ bool PagedMemory::Answer(Tracked& tracked, uint64_t page, const Touch& touch, bo
       return Fail(CUDA_ERROR_OUT_OF_MEMORY, address);
     }
   }
-  if (tracked.states.any_unsettled()) SetPagedBit(kUnsettledPages, true);
+  if (tracked.states.any_unsettled()) SetPagedBit(session_.number(), kUnsettledPages, true);
   return true;
 }
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <sstream>
+#include <tuple>
+#include <utility>
 
 namespace rgpu::shim {
 namespace {
@@ -59,18 +61,34 @@ std::vector<int> VisibleDevices(const std::string& value,
   return chosen;
 }
 
-void DeviceTable::Fill(const wire::Welcome& welcome, const Settings& settings) {
+Device* DeviceTable::FirstOf(unsigned session) {
+  const auto of = [session](const Device& device) { return device.session == session; };
+  const auto found = std::find_if(devices_.begin(), devices_.end(), of);
+  return found == devices_.end() ? nullptr : &*found;
+}
+
+void DeviceTable::Fill(const std::vector<const wire::Welcome*>& welcomes,
+                       const Settings& settings) {
+  std::vector<wire::DeviceInfo> all;
+  std::vector<std::pair<unsigned, int>> homes;  // by place in `all`: session, place in WELCOME
+  for (unsigned session = 0; session < welcomes.size(); ++session) {
+    for (const wire::DeviceInfo& info : welcomes[session]->devices) {
+      homes.emplace_back(session, static_cast<int>(&info - welcomes[session]->devices.data()));
+      all.push_back(info);
+    }
+  }
   std::vector<int> places;
   if (settings.has_visible_devices) {
-    places = VisibleDevices(settings.visible_devices, welcome.devices);
+    places = VisibleDevices(settings.visible_devices, all);
   } else {
-    for (size_t i = 0; i < welcome.devices.size(); ++i) places.push_back(static_cast<int>(i));
+    for (size_t i = 0; i < all.size(); ++i) places.push_back(static_cast<int>(i));
   }
   for (const int place : places) {
     Device& device = devices_.emplace_back();
     device.ordinal = static_cast<int>(devices_.size()) - 1;
-    device.server_ordinal = place;
-    device.info = welcome.devices[static_cast<size_t>(place)];
+    std::tie(device.session, device.server_ordinal) = homes[static_cast<size_t>(place)];
+    const wire::Welcome& welcome = *welcomes[device.session];
+    device.info = all[static_cast<size_t>(place)];
     if (welcome.memory_limit_bytes != 0) {
       device.info.total_bytes = std::min(device.info.total_bytes, welcome.memory_limit_bytes);
     }

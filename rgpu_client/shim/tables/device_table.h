@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <mutex>
@@ -20,12 +21,15 @@ struct Device {
   static constexpr int kAttributes = 192;
 
   int ordinal = 0;         // the number that the application uses
+  unsigned session = 0;    // the number of its session
   int server_ordinal = 0;  // the place in WELCOME, which commands carry
   wire::DeviceInfo info;
   std::array<int, kAttributes> attributes{};
   std::array<bool, kAttributes> known{};
   Pool* default_pool = nullptr;
-  std::atomic<uint64_t> current_pool{0};  // handle
+  std::atomic<uint64_t> current_pool{0};    // handle
+  std::atomic<uint64_t> graph_reserved{0};  // bytes of graphs' memory, now and at most
+  std::atomic<uint64_t> graph_reserved_high{0};
 
   // The primary context. The first retain creates it and the last release destroys it.
   std::mutex primary_mutex;
@@ -42,8 +46,9 @@ struct Device {
 
 class DeviceTable {
  public:
-  // Adds the devices that CUDA_VISIBLE_DEVICES lists, in the order of the list, or else all.
-  void Fill(const wire::Welcome& welcome, const Settings& settings);
+  // Adds the devices of the sessions that CUDA_VISIBLE_DEVICES lists, in the order of the list, or
+  // else all. welcomes: by the number of the session.
+  void Fill(const std::vector<const wire::Welcome*>& welcomes, const Settings& settings);
 
   int count() const { return static_cast<int>(devices_.size()); }
   // Null: no such device.
@@ -51,13 +56,16 @@ class DeviceTable {
     return ordinal >= 0 && ordinal < count() ? &devices_[static_cast<size_t>(ordinal)] : nullptr;
   }
 
+  // The first device of a session. Null: none of its devices is visible.
+  Device* FirstOf(unsigned session);
+
  private:
   std::deque<Device> devices_;
 };
 
-// The places in WELCOME that a value of CUDA_VISIBLE_DEVICES names. An entry is a number, or `GPU-`
-// and the start of a UUID. As with NVIDIA's driver, the first entry that names no device ends the
-// list.
+// The places in `devices` that a value of CUDA_VISIBLE_DEVICES names. An entry is a number, or
+// `GPU-` and the start of a UUID. As with NVIDIA's driver, the first entry that names no device
+// ends the list.
 std::vector<int> VisibleDevices(const std::string& value,
                                 const std::vector<wire::DeviceInfo>& devices);
 

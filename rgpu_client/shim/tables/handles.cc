@@ -4,21 +4,28 @@ namespace rgpu::shim {
 
 // The first ids. Below them lie 0, CU_STREAM_LEGACY (1), CU_STREAM_PER_THREAD (2) and small numbers
 // that a program may pass by mistake.
-std::atomic<uint64_t> HandleTable::next_context_{0x1000};
-std::atomic<uint64_t> HandleTable::next_{1ULL << 32};
+constexpr uint64_t kContext = 0x1000;
+constexpr uint64_t kOther = 1ULL << 32;
+HandleTable::Counters HandleTable::next_context_{kContext, kContext, kContext, kContext,
+                                                 kContext, kContext, kContext, kContext};
+HandleTable::Counters HandleTable::next_{kOther, kOther, kOther, kOther,
+                                         kOther, kOther, kOther, kOther};
 
 uint64_t HandleTable::Add(std::unique_ptr<Object> object) {
   const std::lock_guard lock(mutex_);
   const bool is_context = object->kind == Kind::kContext;
-  std::atomic<uint64_t>& next = is_context ? next_context_ : next_;
-  uint64_t id = next.load();
-  if (is_context && id > UINT32_MAX - kChunkSize * kPlaces) return 0;  // ChunkOf may skip so many
+  std::atomic<uint64_t>& next = (is_context ? next_context_ : next_)[session_];
+  constexpr uint64_t kContexts = 1ULL << kContextSessionShift;
+  const uint64_t tag = uint64_t{session_} << (is_context ? kContextSessionShift : kSessionShift);
+  const uint64_t count = next.load();
+  if (is_context && count > kContexts - kChunkSize * kPlaces) return 0;  // ChunkOf may skip so many
+  uint64_t id = count | tag;
   Chunk* chunk = ChunkOf(&id);
   if (chunk == nullptr) return 0;
   object->id = id;
   ++chunk->live;
   chunk->slots[id % kChunkSize].store(object.release(), std::memory_order_release);
-  next = id + 1;
+  next = (id ^ tag) + 1;
   return id;
 }
 

@@ -11,6 +11,17 @@
 
 namespace rgpu::shim {
 
+// The most sessions that a process may have. Every handle holds the number of its session.
+inline constexpr unsigned kMostSessions = 8;
+inline constexpr unsigned kSessionShift = 48;         // above every pointer of the program
+inline constexpr unsigned kContextSessionShift = 28;  // a context has 32 bits on the wire
+constexpr unsigned SessionNumber(uint64_t handle) {
+  return static_cast<unsigned>(handle >> kSessionShift) % kMostSessions;
+}
+constexpr unsigned SessionNumberOfContext(uint64_t handle) {
+  return static_cast<unsigned>(handle >> kContextSessionShift) % kMostSessions;
+}
+
 enum class Kind : uint8_t {
   kContext = 1,
   kStream,
@@ -47,7 +58,8 @@ struct Object {
 // recognises that by the object's id.
 class HandleTable {
  public:
-  HandleTable() = default;
+  // session: the number that all ids of this table hold.
+  explicit HandleTable(unsigned session = 0) : session_(session) {}
   ~HandleTable() = delete;  // threads may look handles up until the process ends
 
   // Takes ownership of the object and returns its new id. 0: no id is left.
@@ -56,7 +68,7 @@ class HandleTable {
   // A new id for something that has no object here.
   uint64_t NewId() {
     const std::lock_guard lock(mutex_);
-    return next_.fetch_add(1);
+    return next_[session_].fetch_add(1) | uint64_t{session_} << kSessionShift;
   }
 
   template <typename T>
@@ -84,7 +96,7 @@ class HandleTable {
   // The most chunks that were in use at the same time.
   size_t chunks() const { return made_; }
   // For tests: skips ids, as if so many handles had been created and removed.
-  static void Skip(uint64_t ids) { next_ += ids; }
+  static void Skip(uint64_t ids) { next_[0] += ids; }
 
  private:
   static constexpr uint64_t kChunkBits = 10;
@@ -106,10 +118,12 @@ class HandleTable {
   Chunk* ChunkOf(uint64_t* id);
   Chunk* NewChunk();
 
-  // The next ids, for the whole process. Contexts have their own counter, because a context has
-  // only 32 bits on the wire.
-  static std::atomic<uint64_t> next_;
-  static std::atomic<uint64_t> next_context_;
+  // The next ids, for the whole process, by the number of the session. Contexts have their own
+  // counters, because a context has only 32 bits on the wire.
+  using Counters = std::array<std::atomic<uint64_t>, kMostSessions>;
+  static Counters next_;
+  static Counters next_context_;
+  const unsigned session_;
   std::mutex mutex_;
   std::array<std::atomic<Chunk*>, kPlaces> places_{};
   std::vector<Chunk*> empty_;  // never freed: a reader with a stale handle may still read one

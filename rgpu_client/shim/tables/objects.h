@@ -16,6 +16,7 @@
 #include "rgpu_client/shim/jit_options.h"
 #include "rgpu_client/shim/tables/credits.h"
 #include "rgpu_client/shim/tables/handles.h"
+#include "rgpu_common/native/base/stream_attributes.h"
 
 namespace rgpu::shim {
 
@@ -41,7 +42,7 @@ struct Stream : Object {
   int priority = 0;
   Credits credits;
   Progress progress;  // versions are sequence numbers of the last work
-  std::atomic<int> sync_policy{CU_SYNC_POLICY_AUTO};
+  base::StreamAttributes attributes;
   std::atomic<uint64_t> synced_seq{0};
 };
 
@@ -138,6 +139,7 @@ struct Function : Object {
   std::atomic<bool> launched{false};
   uint32_t param_bytes = 0;
   std::array<std::atomic<int>, kAttributes> attributes{};
+  std::array<uint32_t, 3> required_block{};  // the only block of a launch (.reqntid); 0: any
   std::mutex mutex;
   std::map<uint32_t, uint64_t> functions;               // a kernel's functions, by context
   std::map<std::array<uint64_t, 5>, uint64_t> answers;  // occupancy answers, by arguments

@@ -49,17 +49,17 @@ CUresult SideOf(const Given& given, const BoxCopy& box, BoxSide* side) {
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
-  uint64_t row_end = 0;
   uint64_t slice_end = 0;
-  if (__builtin_add_overflow(given.x, box.width, &row_end) ||
-      __builtin_add_overflow(given.y, box.height, &slice_end)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (__builtin_add_overflow(given.y, box.height, &slice_end)) return CUDA_ERROR_INVALID_VALUE;
   side->pitch = given.pitch == 0 ? box.width : given.pitch;
   side->rows = given.rows == 0 ? box.height : given.rows;
-  const bool narrow = given.pitch != 0 && given.pitch < row_end;
+  // NVIDIA's manual asks for a pitch of x + width bytes. Dr.Jit, which stops at every error, gives
+  // a pitch of width and an x beyond it: x only moves the first byte.
+  const bool narrow = given.pitch != 0 && given.pitch < box.width;
+  // A single row has no pitch, whatever the program gives.
+  const bool wide = given.pitch > kMaxPitch && (box.height > 1 || box.depth > 1);
   const bool low = given.rows != 0 && given.rows < slice_end;
-  return narrow || low || !Advance(given, side) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  return narrow || wide || low || !Advance(given, side) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 CUresult Both(const Given& to, const Given& from, BoxCopy* box) {

@@ -9,6 +9,9 @@
 
 namespace rgpu::base {
 
+// CU_DEVICE_ATTRIBUTE_MAX_PITCH of NVIDIA's devices and of the emulated one.
+inline constexpr int kMaxPitch = 2147483647;
+
 struct BoxSide {
   CUmemorytype type = CU_MEMORYTYPE_UNIFIED;
   // Linear memory: the address of the first byte that is copied; rows begin `pitch` bytes apart and
@@ -39,7 +42,8 @@ struct BoxCopy {
   bool empty() const { return width == 0 || height == 0 || depth == 0; }
 };
 
-// CUDA_ERROR_INVALID_VALUE: an unknown kind of memory, or a pitch or height that is too small.
+// CUDA_ERROR_INVALID_VALUE: an unknown kind of memory, or a pitch or height that is too small
+// or, of several rows, a pitch above kMaxPitch.
 // Handles and addresses are not checked.
 CUresult BoxOf(const CUDA_MEMCPY2D& copy, BoxCopy* box);
 CUresult BoxOf(const CUDA_MEMCPY3D& copy, BoxCopy* box);

@@ -180,7 +180,7 @@ CUresult GraphConditionalHandleCreate(Model& model, CUgraphConditionalHandle* pH
     while (graph->owner != nullptr) graph = graph->owner->graph;
     root = graph->handle;
   }
-  result = model.host.NewConditional(root, made, &made.value);
+  result = model.host.NewConditional(root, &made);
   if (result != CUDA_SUCCESS) return result;
   Locked locked(model);
   Graph* graph = model.FindGraph(hGraph);

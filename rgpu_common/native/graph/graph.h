@@ -42,6 +42,8 @@ struct ConditionalHandle {
   CUcontext context = nullptr;
   uint32_t initial = 0;
   bool assigns = false;  // each launch begins with `initial`
+  // Gives the value back when the graph, and all copies and executables of it, are gone.
+  std::shared_ptr<void> keep;
 };
 
 class Graph {

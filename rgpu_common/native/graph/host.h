@@ -54,9 +54,8 @@ class Host {
   // The memory of an alloc node, charged. It stays until the object is destroyed.
   virtual CUresult Allocate(const AllocParams& params, std::shared_ptr<Allocation>* out) = 0;
   // A value that device code reads: made by the device. `root` is the handle of the graph that it
-  // is for, or of the one around that graph.
-  virtual CUresult NewConditional(uint64_t root, const ConditionalHandle& wanted,
-                                  CUgraphConditionalHandle* handle) = 0;
+  // is for, or of the one around that graph. Sets `value` and `keep`.
+  virtual CUresult NewConditional(uint64_t root, ConditionalHandle* handle) = 0;
   // Makes an executable. It may read and change `instance` until it is published.
   virtual CUresult NewExec(Instance instance, std::shared_ptr<Exec>* exec) = 0;
   // Runs the destructor of a user object, now or later, in a thread that may not call CUDA.

@@ -20,12 +20,23 @@ bool Memory::Knows(CUdeviceptr address) const {
 
 void Memory::Take(const std::shared_ptr<Allocation>& allocation) {
   in_use_[allocation->address] = allocation;
-  used_ += allocation->bytes;
-  used_high_ = std::max(used_high_, used_);
+  Use& use = uses_[allocation->device];
+  use.now += allocation->bytes;
+  use.high = std::max(use.high, use.now);
 }
 
 void Memory::Release(const std::shared_ptr<Allocation>& allocation) {
-  if (in_use_.erase(allocation->address) != 0) used_ -= allocation->bytes;
+  if (in_use_.erase(allocation->address) != 0) uses_[allocation->device].now -= allocation->bytes;
+}
+
+Memory::Use Memory::used(int device) const {
+  const auto it = uses_.find(device);
+  return it == uses_.end() ? Use{} : it->second;
+}
+
+void Memory::ResetHigh(int device) {
+  const auto it = uses_.find(device);
+  if (it != uses_.end()) it->second.high = it->second.now;
 }
 
 CUresult Memory::Launch(const Instance& instance, Undo* undo) {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -35,9 +36,13 @@ class Memory {
   // cuMemFree and cuMemFreeAsync. Returns null if the address is not memory in use.
   std::shared_ptr<Allocation> Free(CUdeviceptr address);
 
-  uint64_t used() const { return used_; }
-  uint64_t used_high() const { return used_high_; }
-  void ResetHigh() { used_high_ = used_; }
+  // The bytes in use on a device, now and at most.
+  struct Use {
+    uint64_t now = 0;
+    uint64_t high = 0;
+  };
+  Use used(int device) const;
+  void ResetHigh(int device);
 
  private:
   void Take(const std::shared_ptr<Allocation>& allocation);
@@ -47,8 +52,7 @@ class Memory {
   std::unordered_map<CUdeviceptr, std::weak_ptr<Allocation>> known_;
   size_t sweep_at_ = 64;  // forgets memory that is gone when `known_` has so many entries
   std::unordered_map<CUdeviceptr, std::shared_ptr<Allocation>> in_use_;
-  uint64_t used_ = 0;
-  uint64_t used_high_ = 0;
+  std::map<int, Use> uses_;  // by device
 };
 
 }  // namespace rgpu::graph

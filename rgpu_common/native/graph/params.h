@@ -94,6 +94,7 @@ struct Allocation {
   virtual ~Allocation() = default;
   CUdeviceptr address = 0;
   size_t bytes = 0;
+  int device = 0;
 };
 
 struct AllocParams {

@@ -15,6 +15,9 @@ namespace {
 
 constexpr uint64_t kPage = 65536;  // allocations grow in these steps; a multiple of every page size
 constexpr uint64_t kFrameAlign = 16;
+// Shared memory is allocated in these steps on a device of 8.0 (PTX manual, %total_smem_size).
+// Programs read a little past what they asked for, as Dr.Jit's reductions do.
+constexpr uint64_t kSharedUnit = 128;
 constexpr uint64_t kStatesBytes = sizeof(ThreadState) * kMaxBlockThreads + sizeof(BlockScheduler);
 // Codes of LeaveGuarded that are not CUresults.
 constexpr int kDeadlock = -1;
@@ -158,7 +161,7 @@ bool BlockRunner::Prepare(const Grid& grid) {
   }
   block_.launch = grid.info();
   block_.shared_base = shared_.address;
-  block_.shared_bytes = grid.shared_bytes();
+  block_.shared_bytes = static_cast<uint32_t>(AlignUp(grid.shared_bytes(), kSharedUnit));
   block_.local_bytes = kernel.local_bytes();
   block_.local_base = local_.address;
   block_.threads = threads_.get();

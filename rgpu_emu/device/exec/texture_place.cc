@@ -81,6 +81,8 @@ unsigned AxesOf(TextureGeometry geometry) {
   return geometry == kGeometry3D ? 3 : 2;
 }
 
+// A texture of one row is read as one dimension too, as a GPU does: Dr.Jit makes arrays of height 1
+// for its 1D textures.
 bool FitsTexture(TextureGeometry geometry, const TextureState& texture) {
   switch (texture.shape) {
     case TextureShape::kBuffer:
@@ -89,7 +91,7 @@ bool FitsTexture(TextureGeometry geometry, const TextureState& texture) {
     case TextureShape::k1DLayered:
       return geometry == kGeometry1DArray;
     case TextureShape::k2D:
-      return geometry == kGeometry2D;
+      return geometry == kGeometry2D || (geometry == kGeometry1D && texture.levels[0].height == 1);
     case TextureShape::k2DLayered:
       return geometry == kGeometry2DArray;
     case TextureShape::k3D:

@@ -52,7 +52,8 @@ Texel NearestTexel(const Sample& sample, uint32_t level) {
   return Fetch(sample, level, index);
 }
 
-// The lower texels of a linear filter, and the weights of the upper ones: eight bits and one for 1.
+// The lower texels of a linear filter, and the weights of the upper ones. Places are rounded to
+// 1/256 of a texel, so that a gather at the edge of a texel takes the texels that a filter takes.
 struct Footprint {
   int64_t lower[3];
   double weight[3];
@@ -62,9 +63,10 @@ Footprint FootprintOf(const Sample& sample, uint32_t level) {
   Footprint footprint{};
   for (unsigned axis = 0; axis < sample.axes; ++axis) {
     const double from = InTexels(sample, level, axis) - 0.5;
-    const double lower = std::floor(from);
+    const double rounded = std::floor(from * 256 + 0.5) / 256;
+    const double lower = std::floor(rounded);
     footprint.lower[axis] = static_cast<int64_t>(lower);
-    footprint.weight[axis] = std::floor((from - lower) * 256 + 0.5) / 256;
+    footprint.weight[axis] = rounded - lower;
   }
   return footprint;
 }

@@ -100,22 +100,8 @@ CUgraph TakeShell(Executor& executor, uint64_t id, GraphExec* exec) {
   if (id == 0 || executor.objects().graphs.Find(id, &shell) != CUDA_SUCCESS) return nullptr;
   if (shell->context != exec->context || shell->handle == nullptr) return nullptr;
   exec->built.budget = std::move(shell->budget);
+  exec->built.values = std::move(shell->values);
   return std::exchange(shell->handle, nullptr);
-}
-
-// The emulated device keeps the values of a context's conditional handles until the context goes.
-CUresult ChargeConditional(Executor& executor, const std::shared_ptr<Context>& context) {
-  constexpr uint64_t kPageBytes = 4096;
-  constexpr uint64_t kInPage = kPageBytes / sizeof(uint64_t);
-  if (!executor.driver().emulated || context->conditionals++ % kInPage != 0) return CUDA_SUCCESS;
-  const CUresult result = executor.memory().ChargeNow(kPageBytes);
-  if (result == CUDA_SUCCESS && !context->dead) {
-    context->own_charged += kPageBytes;
-    return CUDA_SUCCESS;
-  }
-  --context->conditionals;
-  if (result == CUDA_SUCCESS) executor.ledger().Release(kPageBytes);
-  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult MakeExec(Executor& executor, const Received& received, CUgraph shell, GraphExec* exec,
@@ -151,6 +137,7 @@ CUresult Run(Executor& executor, const Command& command,
   if (result != CUDA_SUCCESS) return result;
   Table<GraphExec>::Reservation place(executor.objects().execs, request.exec);
   if (place.result() != CUDA_SUCCESS) return place.result();
+  if (!ExecPlace::AnyLeft()) return CUDA_ERROR_OUT_OF_MEMORY;
   exec->flags = request.flags;
   const CUgraph shell = TakeShell(executor, request.graph, exec.get());
   result = MakeExec(executor, received, shell, exec.get(), &reply->node);
@@ -183,6 +170,7 @@ bool SameOrder(const BuiltGraph& before, const BuiltGraph& after) {
 void Adopt(Executor& executor, BuiltGraph* before, BuiltGraph after) {
   executor.driver()->cuGraphDestroy(after.graph);
   after.graph = before->graph;
+  after.values = std::move(before->values);
   for (size_t i = 0; i < after.nodes.size(); ++i) {
     after.nodes[i].own = before->nodes[i].own;
     after.nodes[i].copies = std::move(before->nodes[i].copies);
@@ -202,6 +190,10 @@ CUresult CheckThere(Executor& executor, uint64_t id, const GraphExec& exec) {
 // Puts a new executable graph in the place of one that the driver cannot update.
 CUresult Replace(Executor& executor, uint64_t id, const std::shared_ptr<GraphExec>& exec,
                  BuiltGraph after) {
+  if (!ExecPlace::AnyLeft()) {
+    executor.driver()->cuGraphDestroy(after.graph);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   GraphExec fresh;
   fresh.context = exec->context;
   fresh.flags = exec->flags;
@@ -336,43 +328,6 @@ CUresult Run(Executor& executor, const Command&, const rgpuGraphExecDestroy_Requ
   const CUresult result = executor.objects().execs.Take(request.exec, &exec);
   if (result == CUDA_SUCCESS) Retire(executor, exec, Everything(executor));
   return result;
-}
-
-CUresult Run(Executor& executor, const Command& command,
-             const rgpuGraphConditional_Request& request, rgpuGraphConditional_Reply* reply) {
-  std::shared_ptr<Context> context;
-  CUresult result = executor.Enter(command, &context);
-  if (result != CUDA_SUCCESS) return result;
-  const Driver& driver = executor.driver();
-  if (driver->cuGraphConditionalHandleCreate == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  std::shared_ptr<GraphShell> shell;
-  if (executor.objects().graphs.Share(request.graph, &shell) != CUDA_SUCCESS) {
-    result = executor.objects().graphs.CanAdd(request.graph);
-    shell = std::make_shared<GraphShell>();
-    shell->context = context;
-    if (result == CUDA_SUCCESS) result = driver->cuGraphCreate(&shell->handle, 0);
-    if (result != CUDA_SUCCESS) return result;
-    executor.objects().graphs.Add(request.graph, shell);
-  }
-  result = ChargeConditional(executor, context);
-  if (result != CUDA_SUCCESS) return result;
-  // An executable graph has taken the driver's graph, perhaps while the charge released the lock:
-  // its handles cannot become more.
-  if (shell->handle == nullptr || shell->context != context) return CUDA_ERROR_NOT_SUPPORTED;
-  if (!shell->budget->Take()) return CUDA_ERROR_OUT_OF_MEMORY;
-  CUgraphConditionalHandle handle = 0;
-  result = driver->cuGraphConditionalHandleCreate(&handle, shell->handle, context->handle,
-                                                  request.default_value, request.flags);
-  reply->handle = handle;
-  return result;
-}
-
-CUresult Run(Executor& executor, const Command&, const rgpuGraphDestroy_Request& request,
-             rgpuGraphDestroy_Reply*) {
-  std::shared_ptr<GraphShell> shell;
-  const CUresult result = executor.objects().graphs.Take(request.graph, &shell);
-  if (result != CUDA_SUCCESS || shell->handle == nullptr) return result;
-  return executor.driver()->cuGraphDestroy(shell->handle);
 }
 
 }  // namespace rgpu::exec

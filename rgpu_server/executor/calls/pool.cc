@@ -22,6 +22,7 @@ CUresult MakePool(Executor& executor, uint64_t id, uint64_t max_bytes,
   props.maxSize = max_bytes;
   auto pool = std::make_shared<Pool>();
   pool->id = id;
+  pool->max_bytes = max_bytes;
   const CUresult result = executor.driver()->cuMemPoolCreate(&pool->handle, &props);
   if (result == CUDA_SUCCESS) *made = std::move(pool);
   return result;
@@ -78,6 +79,14 @@ CUresult Reuse(Executor& executor, const Target& target, const std::shared_ptr<P
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+// True if the pool's own maximum leaves no room for so many more bytes. Drivers round the maximum
+// up to the unit in which a pool grows.
+bool IsAtItsMaximum(const Pool& pool, uint64_t bytes) {
+  uint64_t most = 0;
+  if (pool.max_bytes == 0 || !RoundUp(pool.max_bytes, kPoolGranule, &most)) return false;
+  return bytes > most || pool.charged_bytes > most - bytes;
+}
+
 // Allocates; the pool may grow by at most `growth` bytes.
 CUresult Grow(Executor& executor, const Target& target, Pool& pool, uint64_t bytes, uint64_t growth,
               CUdeviceptr* dptr) {
@@ -91,17 +100,23 @@ CUresult Allocate(Executor& executor, const Target& target, const std::shared_pt
                   uint64_t bytes, CUdeviceptr* dptr) {
   uint64_t growth = 0;
   if (!RoundUp(bytes, kPoolGranule, &growth)) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (growth > executor.ledger().limit()) return executor.memory().Charge(growth);
+  const bool at_maximum = IsAtItsMaximum(*pool, bytes);
+  if (growth > executor.ledger().limit() && !at_maximum) return executor.memory().Charge(growth);
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (executor.ledger().TryCharge(growth)) {
+  if (!at_maximum && executor.ledger().TryCharge(growth)) {
     result = Grow(executor, target, *pool, bytes, growth, dptr);
   } else {
     result = Reuse(executor, target, pool, bytes, dptr);
   }
   if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
-  // The lease or the device is full: try once more after pending frees.
+  // The lease, the device or the pool is full: try once more after pending frees.
   executor.reaper().WaitAll();
   executor.memory().ReconcilePools();
+  if (IsAtItsMaximum(*pool, bytes)) {
+    result = Reuse(executor, target, pool, bytes, dptr);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) executor.memory().PoolIsFull(*pool, bytes);
+    return result;
+  }
   if (const CUresult charged = executor.memory().Charge(growth); charged != CUDA_SUCCESS)
     return charged;
   result = Grow(executor, target, *pool, bytes, growth, dptr);

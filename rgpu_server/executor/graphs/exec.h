@@ -17,6 +17,7 @@ namespace rgpu::exec {
 struct Array;
 struct Code;
 struct Context;
+class Executor;
 struct Event;
 struct Stream;
 
@@ -50,11 +51,48 @@ class NodeBudget {
   uint64_t taken_ = 0;
 };
 
+// The values of the conditional handles of a graph. They are free for other graphs when the driver
+// has destroyed the graph.
+class ConditionalValues {
+ public:
+  explicit ConditionalValues(std::shared_ptr<Context> context);
+  ~ConditionalValues();
+  ConditionalValues(const ConditionalValues&) = delete;
+  ConditionalValues& operator=(const ConditionalValues&) = delete;
+
+  // Counts one more, and charges the lease for the memory that it may take. May release the lock.
+  CUresult Add(Executor& executor);
+  void Drop();
+  bool empty() const { return count_ == 0; }
+
+ private:
+  const std::shared_ptr<Context> context_;
+  uint64_t count_ = 0;
+};
+
 // The driver's graph that belongs to the conditional handles of a graph of the client.
 struct GraphShell {
   std::shared_ptr<Context> context;
   CUgraph handle = nullptr;  // null: an executable graph has taken it
   std::shared_ptr<NodeBudget> budget = std::make_shared<NodeBudget>();  // one for each handle
+  std::shared_ptr<ConditionalValues> values;
+};
+
+// Counts the executable graphs that the driver has: those of the client, and those that it has
+// destroyed while they have work.
+class ExecPlace {
+ public:
+  ExecPlace() { ++taken_; }
+  ExecPlace(const ExecPlace&) : ExecPlace() {}
+  ExecPlace& operator=(const ExecPlace&) = default;
+  ~ExecPlace() { --taken_; }
+
+  // False: there is one too many.
+  static bool AnyLeft() { return taken_ <= kMaxExecs; }
+
+ private:
+  // A worker process serves one session. With the executor's lock.
+  static inline uint64_t taken_ = 0;
 };
 
 // A node of an executable graph, by its number.
@@ -83,11 +121,13 @@ struct BuiltGraph {
   bool works = false;        // it has work for the device, and not only waits, records and steps
   bool hides_order = false;  // it waits for events or for values in memory
   std::shared_ptr<NodeBudget> budget = std::make_shared<NodeBudget>();
+  std::shared_ptr<ConditionalValues> values;  // null: it has no conditional handles
   uint64_t predicted_ns = 0;
   std::optional<uint32_t> failed;  // the node that could not be built
 };
 
 struct GraphExec {
+  ExecPlace place;
   std::shared_ptr<Context> context;
   CUgraphExec handle = nullptr;
   BuiltGraph built;
