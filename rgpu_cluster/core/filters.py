@@ -41,6 +41,22 @@ class Reason(Enum):
     PER_NODE = "is on a node that has as many cards of this request as it may"
 
 
+PASSING = frozenset(
+    {
+        Reason.TAINT,
+        Reason.BANDWIDTH,
+        Reason.TIME,
+        Reason.MEMORY,
+        Reason.NOT_WHOLE,
+        Reason.TAKEN_WHOLE,
+        Reason.AFFINITY,
+        Reason.ANTI_AFFINITY,
+        Reason.EXCLUSION,
+    }
+)
+"""Reasons that end when leases end, or when a node is itself again."""
+
+
 def of_kind(kind: Kind | Card, request: Request) -> Reason | None:
     """Returns why no card of this kind can take the request."""
     if request.model and kind.model != request.model:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rgpu_cluster.core.decision import Decision, excluded, why
+from rgpu_cluster.core.filters import PASSING
 from rgpu_cluster.core.request import Mode
 from rgpu_common.sharing import SharePolicy
 from rgpu_common.v1 import agent_pb2, cluster_pb2, lease_pb2
@@ -129,8 +130,9 @@ def in_short(refusal: Refusal | None) -> str:
     reasons = excluded(refusal.rejected)
     if not reasons:
         return refusal.remedy
-    first = reasons[0]
-    rest = sum(one.cards for one in reasons[1:])
+    # What waiting can change comes first.
+    first = next((one for one in reasons if one.reason in PASSING), reasons[0])
+    rest = sum(one.cards for one in reasons) - first.cards
     more = f", and {rest} for other reasons" if rest else ""
     cards = "1 card" if first.cards == 1 else f"{first.cards} cards"
     return f"{cards} cannot be used, because each {first.reason.value}{more}"
