@@ -91,6 +91,10 @@ class Dealer:
 
     def _give_up(self, entry: Entry, refusal: Refusal, now_ns: int) -> None:
         """Denies a request that does not wait, or that no node can ever take."""
+        if entry.wait and entry.passing:
+            entry.unbar()
+            entry.rest(now_ns, self._limits)
+            return
         if now_ns < self._limits.start_ns and not refusal.possible:
             self._hoping = True
             return

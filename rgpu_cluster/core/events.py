@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -74,6 +75,16 @@ class Granted:
     generation: int
 
 
+class Ground(Enum):
+    """Why a daemon refuses. ROOM: it has less room than the pool believes. TENANT: the tenant has
+    what it may have there, which can pass. FORBIDDEN: it never allows this request.
+    """
+
+    ROOM = "room"
+    TENANT = "tenant"
+    FORBIDDEN = "forbidden"
+
+
 @dataclass(frozen=True, slots=True)
 class GrantFailed:
     """A daemon refused the lease, or did not answer.
@@ -86,6 +97,7 @@ class GrantFailed:
     attempt: int
     why: str
     certain: bool
+    ground: Ground = Ground.ROOM
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,9 @@ def would_fit(nodes: Iterable[Node], request: Request, paths: Paths) -> bool:
     cap = request.max_per_node or request.cards
     found = 0
     for node in nodes:
-        if _too_far(node, request, paths) or _too_slow(node, request):
+        if node.name in request.barred or _too_far(node, request, paths):
+            continue
+        if _too_slow(node, request):
             continue
         fitting = sum(filters.of_kind(card, request) is None for card in node.cards)
         if fitting >= request.cards <= cap:

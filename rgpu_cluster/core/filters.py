@@ -38,6 +38,7 @@ class Reason(Enum):
     AFFINITY = "has leases, and none with the affinity that was asked for"
     ANTI_AFFINITY = "has a lease with the anti-affinity that was asked for"
     EXCLUSION = "has leases with another exclusion label"
+    BARRED = "is on a server that does not allow it"
     PER_NODE = "is on a node that has as many cards of this request as it may"
 
 

@@ -7,7 +7,7 @@ from a card that it cannot use itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rgpu_common.units import PPM
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rgpu_cluster.core.decision import Refusal
+    from rgpu_cluster.core.limits import Limits
     from rgpu_cluster.core.pool import Pool
     from rgpu_cluster.core.request import Request
 
@@ -27,7 +28,8 @@ class Entry:
     since_ns: since when it waits. refusal: why it was not placed when it was last tried.
     told: the place in line of which its client knows. attempt: how often it was placed. refused:
     what a daemon said when it refused the request last; refusals: how often that was in a row;
-    not_before_ns: when it is tried again; hopeless: it is not tried again.
+    not_before_ns: when it is tried again; hopeless: it is not tried again. passing: the barred
+    nodes that may allow it later.
     """
 
     request: Request
@@ -43,6 +45,23 @@ class Entry:
     refusals: int = 0
     not_before_ns: int = 0
     hopeless: bool = False
+    passing: set[str] = field(default_factory=set)
+
+    def bar(self, node: str, *, passing: bool) -> None:
+        """Keeps the request off a node; `passing`: until all others were tried."""
+        self.request = replace(self.request, barred=self.request.barred | {node})
+        if passing:
+            self.passing.add(node)
+
+    def unbar(self) -> None:
+        """Lets it try again the nodes that may allow it now."""
+        self.request = replace(self.request, barred=self.request.barred - self.passing)
+        self.passing.clear()
+
+    def rest(self, now_ns: int, limits: Limits) -> None:
+        """Has it tried again later, the later the more often it was refused."""
+        later = min(limits.retry_ns << min(self.refusals, 32), limits.longest_retry_ns)
+        self.not_before_ns = now_ns + later
 
 
 class Line:

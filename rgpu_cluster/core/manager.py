@@ -280,8 +280,8 @@ class Manager:
             return
         if booking.stage is not Stage.PENDING:
             return
-        self._note_refusal(booking.entry, event.why)
-        if self.pool.node(event.node) is not None:
+        self._note_refusal(booking.entry, event)
+        if event.ground is ev.Ground.ROOM and self.pool.node(event.node) is not None:
             # The pool is wrong about this node, so nothing more is placed there for now.
             self.pool.taint(event.node, STALE)
             self._actions.append(Refresh(event.node))
@@ -289,18 +289,18 @@ class Manager:
             refused = event.node if event.certain and one is booking else ""
             self._undo(one, again=True, without=refused)
 
-    def _note_refusal(self, entry: Entry, why: str) -> None:
-        """Has a request that waits be tried again later, the later the more often it was refused.
+    def _note_refusal(self, entry: Entry, event: ev.GrantFailed) -> None:
+        """Has a request that waits be tried again later.
 
-        One that does not wait is tried at once, a few times, because another node may take it.
+        One that does not wait is tried at once, a few times, because another node may take it. So
+        is one that this node does not allow.
         """
-        entry.refused = why
+        entry.refused = event.why
         entry.refusals += 1
-        if entry.wait:
-            later = min(
-                self._limits.retry_ns << min(entry.refusals, 32), self._limits.longest_retry_ns
-            )
-            entry.not_before_ns = self._clock.now_ns + later
+        if event.ground is not ev.Ground.ROOM:
+            entry.bar(event.node, passing=event.ground is ev.Ground.TENANT)
+        elif entry.wait:
+            entry.rest(self._clock.now_ns, self._limits)
         elif entry.refusals >= self._limits.refusals:
             entry.hopeless = True
 

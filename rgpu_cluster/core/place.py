@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import zlib
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from rgpu_cluster.core import feasible, filters, several
@@ -39,10 +40,15 @@ class Search:
         self._scorer = scorer
         # The program's own node is judged by itself: it is nearer than the site it belongs to.
         self._home: dict[tuple[Kind, Site, State], tuple[CardId, ...]] = {}
-        node = pool.node(request.client.node)
-        for card in node.cards if node is not None else ():
-            where = pool.classes.where(card.id)
-            self._home[where] = (*self._home.get(where, ()), card.id)
+        if request.client.node not in request.barred:
+            for card in _cards_of(pool, request.client.node):
+                where = pool.classes.where(card)
+                self._home[where] = (*self._home.get(where, ()), card)
+        self._barred = Counter(
+            pool.classes.where(card)
+            for name in sorted(request.barred)
+            for card in _cards_of(pool, name)
+        )
 
     def run(self) -> None:
         """Fills `found` and `rejected`."""
@@ -60,17 +66,21 @@ class Search:
     def _elsewhere(self, kind: Kind, site: Site, states: Mapping[State, Members]) -> None:
         """Considers the cards that are not on the program's own node."""
         client = self._request.client
-        at_home = {
+        without = {
             where[2]: len(cards) for where, cards in self._home.items() if where[:2] == (kind, site)
         }
+        for where, count in self._barred.items():
+            if where[:2] == (kind, site):
+                without[where[2]] = without.get(where[2], 0) + count
+                self.rejected.append((filters.Reason.BARRED, count))
         mode = Mode.NEAR if client.rack and client.rack == site.rack else Mode.ANY
         predicted = self.paths.predict(client, site, self._request.profile)
         reason = filters.of_mode(mode, predicted.slowdown_ppm, self._request)
         if reason is None:
-            self._consider(mode, predicted, kind, site, states, at_home)
+            self._consider(mode, predicted, kind, site, states, without)
             return
         for state, members in states.items():
-            self.rejected.append((reason, len(members) - at_home.get(state, 0)))
+            self.rejected.append((reason, len(members) - without.get(state, 0)))
 
     def _consider(
         self,
@@ -96,6 +106,11 @@ class Search:
                 self.rejected.append((reason, count - without.get(state, 0)))
 
 
+def _cards_of(pool: Pool, name: str) -> list[CardId]:
+    node = pool.node(name)
+    return [] if node is None else [card.id for card in node.cards]
+
+
 def place(
     pool: Pool,
     request: Request,
@@ -116,7 +131,7 @@ def place(
 
 def _candidate(request: Request, scorer: Scorer, found: Found) -> Candidate:
     number = zlib.crc32(request.id.encode())
-    card = found.pick(number, request.client.node)
+    card = found.pick(number, request.client.node, request.barred)
     slowdown = found.predicted.slowdown_ppm
     return Candidate(
         cards=(card,),

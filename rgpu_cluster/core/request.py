@@ -71,6 +71,7 @@ class Request:
     max_per_node: the most cards of this request on one node; 0: no limit. one_node: all cards are
         on one node.
     priority, weight: for the daemon, and the line; as `rgpu run` has them.
+    barred: nodes whose daemons do not allow it.
     """
 
     id: str
@@ -95,6 +96,7 @@ class Request:
     one_node: bool = False
     priority: int = 0
     weight: int = 1
+    barred: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         for wrong, sentence in _contradictions(self):

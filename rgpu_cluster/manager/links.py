@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rgpu.manager")
 
+_GROUNDS = {
+    agent_pb2.GROUND_TENANT: on.Ground.TENANT,
+    agent_pb2.GROUND_FORBIDDEN: on.Ground.FORBIDDEN,
+}
 _MOST_SENTENCE = 500
 # An agent that does not read so many messages is disconnected.
 _MOST_UNREAD = 8192
@@ -149,7 +153,8 @@ class NodeLink:
         sentence = answer.sentence[:_MOST_SENTENCE] or "it gave no reason"
         self._shell.note("refused", sentence, self.name, answer.request_id)
         why = f"node {self.name}: {sentence}"
-        self._shell.feed(on.GrantFailed(*self._of(answer), why, certain=True))
+        ground = _GROUNDS.get(answer.ground, on.Ground.ROOM)
+        self._shell.feed(on.GrantFailed(*self._of(answer), why, certain=True, ground=ground))
 
     def _of(self, answer: agent_pb2.GrantAnswer) -> tuple[str, str, int]:
         return answer.request_id, self.name, answer.attempt

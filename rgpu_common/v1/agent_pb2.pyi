@@ -7,12 +7,43 @@ import builtins
 import collections.abc
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import rgpu_common.v1.lease_pb2
 import rgpu_common.v1.network_pb2
+import sys
 import typing
 
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
+else:
+    import typing_extensions
+
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
+
+class _Ground:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _GroundEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Ground.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    GROUND_UNSPECIFIED: _Ground.ValueType  # 0
+    """There is less room than the manager believes."""
+    GROUND_TENANT: _Ground.ValueType  # 1
+    """The tenant has what it may have on this server. That can pass."""
+    GROUND_FORBIDDEN: _Ground.ValueType  # 2
+    """This server never allows it."""
+
+class Ground(_Ground, metaclass=_GroundEnumTypeWrapper):
+    """What kind of refusal it is."""
+
+GROUND_UNSPECIFIED: Ground.ValueType  # 0
+"""There is less room than the manager believes."""
+GROUND_TENANT: Ground.ValueType  # 1
+"""The tenant has what it may have on this server. That can pass."""
+GROUND_FORBIDDEN: Ground.ValueType  # 2
+"""This server never allows it."""
+global___Ground = Ground
 
 @typing.final
 class AgentMessage(google.protobuf.message.Message):
@@ -333,6 +364,7 @@ class GrantAnswer(google.protobuf.message.Message):
     GRANTED_FIELD_NUMBER: builtins.int
     SENTENCE_FIELD_NUMBER: builtins.int
     GENERATION_FIELD_NUMBER: builtins.int
+    GROUND_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     attempt: builtins.int
     granted: builtins.bool
@@ -340,6 +372,7 @@ class GrantAnswer(google.protobuf.message.Message):
     """Why not."""
     generation: builtins.int
     """That of the node with this lease."""
+    ground: global___Ground.ValueType
     def __init__(
         self,
         *,
@@ -348,8 +381,9 @@ class GrantAnswer(google.protobuf.message.Message):
         granted: builtins.bool = ...,
         sentence: builtins.str = ...,
         generation: builtins.int = ...,
+        ground: global___Ground.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "generation", b"generation", "granted", b"granted", "request_id", b"request_id", "sentence", b"sentence"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "generation", b"generation", "granted", b"granted", "ground", b"ground", "request_id", b"request_id", "sentence", b"sentence"]) -> None: ...
 
 global___GrantAnswer = GrantAnswer
 

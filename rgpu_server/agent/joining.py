@@ -17,6 +17,7 @@ from rgpu_common.clusters import MAX_MESSAGE_BYTES
 from rgpu_common.credentials import call_metadata
 from rgpu_common.v1 import agent_pb2, agent_pb2_grpc
 from rgpu_server.agent.measuring import Measuring
+from rgpu_server.agent.orders import ground_of
 
 if TYPE_CHECKING:
     from rgpu_common.endpoints import Endpoint
@@ -174,16 +175,17 @@ class _Stream:
             self._measuring.order(message.measure)
 
     def _grant(self, order: agent_pb2.GrantOrder) -> None:
-        why = self._orders.grant(order)
+        refusal = self._orders.grant(order)
         # Every report after this one tells of the lease, or of its end.
         self._generation += 1
         answer = agent_pb2.GrantAnswer(
             request_id=order.request_id,
             attempt=order.attempt,
-            granted=not why,
-            sentence=why,
+            granted=refusal is None,
             generation=self._generation,
         )
+        if refusal is not None:
+            answer.sentence, answer.ground = refusal.sentence, ground_of(refusal)
         self._answer(agent_pb2.AgentMessage(granted=answer))
 
     def _measured(self, path: agent_pb2.PathReport) -> None:

@@ -8,6 +8,7 @@ from rgpu_common.clusters import MAX_REQUEST_CARDS, is_request_id, lease_key
 from rgpu_common.errors import UsageError
 from rgpu_common.sharing import SharePolicy
 from rgpu_common.units import PPM
+from rgpu_common.v1 import agent_pb2
 from rgpu_server.agent.attempts import Attempts
 from rgpu_server.core.booked import Booked
 from rgpu_server.core.model import Code, LeaseKey, LeaseState, Refusal, Wish
@@ -16,12 +17,16 @@ from rgpu_server.service.messages import policy_of
 
 if TYPE_CHECKING:
     from rgpu_common.clock import Clock
-    from rgpu_common.v1 import agent_pb2
     from rgpu_server.core.lease import Lease
     from rgpu_server.core.node import Node
     from rgpu_server.service.control import Control
 
 _MAX_LABEL = 63
+_GROUNDS = {
+    Code.TENANT_LIMIT: agent_pb2.GROUND_TENANT,
+    Code.BAD_REQUEST: agent_pb2.GROUND_FORBIDDEN,
+    Code.NOT_ALLOWED: agent_pb2.GROUND_FORBIDDEN,
+}
 
 
 class Orders:
@@ -33,16 +38,17 @@ class Orders:
         self._clock = clock
         self._attempts = Attempts()
 
-    def grant(self, order: agent_pb2.GrantOrder) -> str:
+    def grant(self, order: agent_pb2.GrantOrder) -> Refusal | None:
         """Grants all leases of a request on this node, or none.
 
-        The same order again changes nothing. Returns "" or why there is no lease.
+        The same order again changes nothing. Returns why there is no lease, else None.
         """
         wrong = _wrong(order)
         if wrong:
-            return wrong
+            return Refusal(Code.BAD_REQUEST, wrong)
         if self._attempts.is_revoked(order.request_id, order.attempt):
-            return f"attempt {order.attempt} of request {order.request_id} was revoked"
+            sentence = f"attempt {order.attempt} of request {order.request_id} was revoked"
+            return Refusal(Code.LEASE_ENDED, sentence)
         held = self._held(order.request_id)
         if held:
             return _as_held(order, held)
@@ -54,8 +60,8 @@ class Orders:
                 continue
             for lease in granted:
                 self._control.revoke(lease)
-            return answer.sentence
-        return ""
+            return answer
+        return None
 
     def revoke(self, request: str, attempt: int) -> None:
         """Ends the leases of this attempt and of earlier ones, and refuses later grants of them."""
@@ -85,12 +91,18 @@ class Orders:
         return answer if isinstance(answer, Refusal) else answer.lease
 
 
-def _as_held(order: agent_pb2.GrantOrder, held: list[Lease]) -> str:
+def ground_of(refusal: Refusal) -> agent_pb2.Ground.ValueType:
+    """Returns what kind of refusal it is for a manager."""
+    return _GROUNDS.get(refusal.code, agent_pb2.GROUND_UNSPECIFIED)
+
+
+def _as_held(order: agent_pb2.GrantOrder, held: list[Lease]) -> Refusal | None:
     attempts = {lease.booked.attempt for lease in held if lease.booked is not None}
     same = sorted(lease.device for lease in held) == sorted(order.ordinals)
     if attempts == {order.attempt} and same:
-        return ""
-    return f"this server has leases of request {order.request_id} from another attempt"
+        return None
+    sentence = f"this server has leases of request {order.request_id} from another attempt"
+    return Refusal(Code.LEASE_EXISTS, sentence)
 
 
 def _wish(order: agent_pb2.GrantOrder, ordinal: int) -> Wish:

@@ -7,7 +7,7 @@ import pytest
 from rgpu_common.clock import Clock
 from rgpu_common.v1 import agent_pb2, lease_pb2
 from rgpu_server.agent.attempts import KEEP_SECONDS, MOST, Attempts
-from rgpu_server.agent.orders import Orders
+from rgpu_server.agent.orders import Orders, ground_of
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
 from rgpu_server.core.booked import Booked, booked_of
@@ -66,13 +66,19 @@ def order(**more: object) -> agent_pb2.GrantOrder:
     return agent_pb2.GrantOrder(**wanted)  # type: ignore[arg-type]
 
 
+def told(mine: Orders, **more: object) -> str:
+    """Returns why an order is refused; "" if it is carried out."""
+    refusal = mine.grant(order(**more))
+    return "" if refusal is None else refusal.sentence
+
+
 def claim(served: Node, number: int = 7, key: str = RUN, now: float = 1.0) -> list[do.Action]:
     return served.handle(on.ClaimRequested(number, "a", key), now)
 
 
 def test_a_booked_lease_waits_for_its_run_and_ends_with_it() -> None:
     served = node()
-    assert orders(served).grant(order()) == ""
+    assert told(orders(served)) == ""
     assert do.GrantClaim(7, "lease-1") in claim(served)
     served.handle(on.TimePassed(), 500.0)  # long after its ttl
     assert [lease.id for lease in served.leases] == ["lease-1"]
@@ -91,18 +97,18 @@ def test_a_run_that_never_comes_loses_its_lease() -> None:
 def test_the_same_order_again_changes_nothing_and_another_attempt_is_refused() -> None:
     served = node()
     mine = orders(served)
-    assert mine.grant(order()) == mine.grant(order()) == ""
+    assert told(mine) == told(mine) == ""
     assert len(list(served.leases)) == 1
-    assert "another attempt" in mine.grant(order(attempt=2))
-    assert "another attempt" in mine.grant(order(ordinals=[1]))
+    assert "another attempt" in told(mine, attempt=2)
+    assert "another attempt" in told(mine, ordinals=[1])
 
 
 def test_a_grant_that_comes_after_its_revocation_is_refused() -> None:
     served = node()
     mine = orders(served)
     mine.revoke(RUN, 2)
-    assert "was revoked" in mine.grant(order(attempt=2))
-    assert mine.grant(order(attempt=3)) == ""
+    assert "was revoked" in told(mine, attempt=2)
+    assert told(mine, attempt=3) == ""
     mine.revoke(RUN, 2)
     assert len(list(served.leases)) == 1
     mine.revoke(RUN, 3)
@@ -112,9 +118,9 @@ def test_a_grant_that_comes_after_its_revocation_is_refused() -> None:
 def test_several_cards_are_granted_together_or_not_at_all() -> None:
     served = node()
     mine = orders(served)
-    assert "device 5" in mine.grant(order(ordinals=[0, 5]))
+    assert "device 5" in told(mine, ordinals=[0, 5])
     assert list(served.leases) == []
-    assert mine.grant(order(request_id="run-other-0123456789", ordinals=[1, 0])) == ""
+    assert told(mine, request_id="run-other-0123456789", ordinals=[1, 0]) == ""
     keys = {lease.key.name: lease.device for lease in served.leases}
     assert keys == {"run-other-0123456789": 1, "run-other-0123456789.1": 0}
 
@@ -123,20 +129,34 @@ def test_a_card_without_room_is_refused_with_the_servers_sentence() -> None:
     served = node(1)
     mine = orders(served)
     quota = lease_pb2.Quota(memory_bytes=9 * GIB)
-    assert "9 GiB" in mine.grant(order(quota=quota))
+    assert "9 GiB" in told(mine, quota=quota)
     assert list(served.leases) == []
+
+
+def test_a_refusal_says_whether_room_would_change_it() -> None:
+    served = node(1)
+    mine = orders(served)
+    room = mine.grant(order(quota=lease_pb2.Quota(memory_bytes=9 * GIB)))
+    assert room is not None
+    assert ground_of(room) == agent_pb2.GROUND_UNSPECIFIED
+    terms = mine.grant(order(quota=lease_pb2.Quota(memory_bytes=GIB, priority=5)))
+    assert terms is not None
+    assert ground_of(terms) == agent_pb2.GROUND_TENANT
+    wrong = mine.grant(order(tenant="*"))
+    assert wrong is not None
+    assert ground_of(wrong) == agent_pb2.GROUND_FORBIDDEN
 
 
 def test_a_draining_server_grants_nothing() -> None:
     served = node()
     served.handle(on.DrainRequested(1), 0.0)
-    assert "drain" in orders(served).grant(order())
+    assert "drain" in told(orders(served))
 
 
 def test_a_key_of_another_lease_is_not_taken() -> None:
     served = node()
     served.handle(on.LeaseRequested(1, "a", RUN, Wish(memory_bytes=GIB)), 0.0)
-    assert "another lease" in orders(served).grant(order())
+    assert "another lease" in told(orders(served))
     lease = served.leases.of(LeaseKey("a", RUN))
     assert lease is not None
     assert lease.booked is None
@@ -162,7 +182,7 @@ def test_a_key_of_another_lease_is_not_taken() -> None:
 )
 def test_an_order_that_no_manager_gives_is_refused(wrong: dict[str, object]) -> None:
     served = node()
-    assert orders(served).grant(order(**wrong)) != ""
+    assert told(orders(served), **wrong) != ""
     assert list(served.leases) == []
 
 

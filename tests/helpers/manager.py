@@ -69,6 +69,8 @@ class ManagerProcess(Telling):
         self.process.kill()
         self.process.wait()
         self._reader.join(DEADLINE_SECONDS)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
     def restart(self) -> None:
         """Kills it and starts it again at the same address."""
