@@ -136,6 +136,13 @@ def _sized(arguments: argparse.Namespace) -> dict[str, str]:
     return client_environment(os.environ, _settings(arguments).variables(), library_path())
 
 
+def _sized_for_any(arguments: argparse.Namespace) -> dict[str, str]:
+    """As `_sized`, where RGPU_SERVER or --server names several servers."""
+    variables = _settings(_without_server(arguments)).variables()
+    others = {name: text for name, text in os.environ.items() if name != "RGPU_SERVER"}
+    return client_environment(others, variables, library_path())
+
+
 def _without_server(arguments: argparse.Namespace) -> argparse.Namespace:
     return argparse.Namespace(**{**vars(arguments), "server": None})
 
@@ -233,7 +240,7 @@ def _choose(arguments: argparse.Namespace, servers: str, where: Wanted) -> None:
 
     if arguments.device is not None or os.environ.get("RGPU_DEVICE"):
         raise UsageError("a device is of one server: leave out --device, or name one server")
-    environment = _sized(_without_server(arguments))
+    environment = _sized_for_any(arguments)
     loud = arguments.verbose or is_loud(environment)
     arguments.server, arguments.device = choose_server(
         servers_of(servers), where, environment, wait=arguments.wait > 0, loud=loud

@@ -68,8 +68,8 @@ def choose_server(
     *,
     wait: bool,
     loud: bool,
-) -> tuple[str, int]:
-    """Returns the server and the number of its device on which the run is placed.
+) -> tuple[str, str]:
+    """Returns the server and its devices ("0,1") on which the run is placed.
 
     wait: if no server has room, the one that would fit an empty pool best is taken, and the run
     waits there.
@@ -90,10 +90,10 @@ def choose_server(
         found = _place(seen, wanted, environment, empty=True)
     if not isinstance(found, Decision):
         raise NoSessionError(_refusal(seen, found.remedy, possible=found.possible))
-    card = found.chosen.cards[0]
+    cards = found.chosen.cards
     if loud:
-        say(f"{card.node} of {len(servers)} servers: {why(found.chosen)}")
-    return card.node, card.ordinal
+        say(f"{cards[0].node} of {len(servers)} servers: {why(found.chosen)}")
+    return cards[0].node, ",".join(str(card.ordinal) for card in cards)
 
 
 def _refusal(seen: Sequence[Seen], remedy: str, *, possible: bool) -> str:

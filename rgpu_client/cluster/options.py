@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rgpu_client.sizes import MAX_DEVICES
 from rgpu_common.errors import UsageError
 from rgpu_common.units import format_share, parse_share
 
@@ -69,7 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--exclusive-label", metavar="WORD", help="only beside leases with the same word"
     )
-    group.add_argument("--cards", metavar="N", help="the number of cards (default: 1)")
+    group.add_argument("--cards", metavar="N", help="cards of one server (default: 1)")
     group.add_argument("--whole", action="store_true", help="the card for this run alone")
     group.add_argument("--model", metavar="NAME", help="only cards of this model")
     group.add_argument("--pool", metavar="NAME", help="only cards of this pool")
@@ -121,10 +122,6 @@ def _label(option: str, text: str | None) -> str:
 def _cards(text: str | None) -> int:
     if text is None:
         return 1
-    if not text.isascii() or not text.isdigit() or not 0 < int(text[:9]) <= 128:
-        raise UsageError(f"--cards is a number from 1 to 128, not {text!r}")
-    if int(text) > 1:
-        raise UsageError(
-            "--cards: one program gets one card in this release: start one program for each card"
-        )
+    if not text.isascii() or not text.isdigit() or not 0 < int(text[:9]) <= MAX_DEVICES:
+        raise UsageError(f"--cards is a number from 1 to {MAX_DEVICES}, not {text!r}")
     return int(text)

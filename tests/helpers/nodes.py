@@ -157,9 +157,10 @@ def started(
 def start(
     manager: str, *options: str, source: str = STAYS, **environment: str
 ) -> subprocess.Popen[str]:
-    """As `started`; the caller ends it."""
+    """As `started`; the caller ends it. manager: "" if the options name servers."""
+    named = ("--manager", manager) if manager else ()
     return subprocess.Popen(
-        [rgpu_command(), "run", "--manager", manager, *options, "--", sys.executable, "-u", "-c",
+        [rgpu_command(), "run", *named, *options, "--", sys.executable, "-u", "-c",
          clients.PRELUDE + source],
         env={**clients.environment(None), **environment}, cwd="/", stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
