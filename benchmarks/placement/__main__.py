@@ -1,9 +1,9 @@
-"""How well and how fast the core places requests: no server and no device takes part.
+"""How well and how fast requests are placed. Only `grants` starts a manager and servers.
 
 `saturation`: what stays free when 130 % of a cluster is asked for, beside our own implementation of
 fragmentation gradient descent.  `decisions`: how long one takes over 8,000 cards.  `paths`: how
 often the chosen path is close to the best when a fifth of them is not measured.  `jobs`: jobs in an
-hour beside exclusive cards.
+hour beside exclusive cards.  `grants`: grants in a second, through a real manager and its nodes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rgpu_common.units import PPM
 if TYPE_CHECKING:
     import argparse
 
-PARTS = ("saturation", "decisions", "paths", "jobs")
+PARTS = ("saturation", "decisions", "paths", "jobs", "grants")
 SEEDS = 5
 
 
@@ -80,14 +80,18 @@ def weights() -> dict[str, Weights]:
 
 def decision_rows(quick: bool) -> list[Row]:
     """Times over 1,000 nodes."""
-    say("decisions over 1,000 nodes")
-    figures = decisions.measure(200 if quick else 3000)
-    return [
-        below("decision over 8,000 cards, median", "ms", figures.p50_ms, 1),
-        below("decision over 8,000 cards, p99", "ms", figures.p99_ms, 5),
-        above("placements", "1/s", figures.per_second, 250),
-        Row("classes of 8,000 cards", "", figures.classes),
-    ]
+    rows = []
+    for mixed, which in ((False, "8,000 cards"), (True, "8,000 mixed cards")):
+        say(f"decisions over {which}")
+        figures = decisions.measure(200 if quick else 3000, mixed=mixed)
+        rows += [
+            below(f"decision, {which}, median", "ms", figures.p50_ms, 1),
+            below(f"decision, {which}, p99", "ms", figures.p99_ms, 5),
+            Row(f"decision, {which}, p99 of processor time", "ms", figures.processor_ms),
+            above(f"placements, {which}", "1/s", figures.per_second, 250),
+            Row(f"classes, {which}", "", figures.classes),
+        ]
+    return rows
 
 
 def path_rows(quick: bool) -> list[Row]:
@@ -110,6 +114,19 @@ def job_rows(quick: bool) -> list[Row]:
     return [row]
 
 
+def grant_rows(quick: bool) -> list[Row]:
+    """Grants through a manager and three servers."""
+    from benchmarks.placement import grants
+
+    say("grants through a manager and its nodes")
+    figures = grants.measure(2 if quick else 10)
+    return [
+        above("grants, 16 clients", "1/s", figures.per_second, 64),
+        Row("request to answer, one client, median", "ms", figures.p50_ms),
+        Row("request to answer, one client, p99", "ms", figures.p99_ms),
+    ]
+
+
 def main() -> int:
     def more(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--pictures", metavar="FOLDER", help="draw the curves there, as SVG")
@@ -118,7 +135,11 @@ def main() -> int:
     rows: list[Row] = []
     if "saturation" in asked.parts:
         rows += saturation_rows(asked.quick, asked.pictures)
-    for name, measure in (("decisions", decision_rows), ("paths", path_rows), ("jobs", job_rows)):
+    parts = (
+        ("decisions", decision_rows), ("paths", path_rows), ("jobs", job_rows),
+        ("grants", grant_rows),
+    )  # fmt: skip
+    for name, measure in parts:
         if name in asked.parts:
             rows += measure(asked.quick)
     report("placement", rows, asked.json)
