@@ -99,7 +99,11 @@ def _variables(
 ) -> dict[str, str]:
     kept = {name: text for name, text in environment.items() if name not in _SIZES}
     devices = ",".join(map(str, placed.ordinals))
-    return {**kept, "RGPU_LEASE": lease_key(request, 0), "RGPU_DEVICE": devices}
+    found = {**kept, "RGPU_LEASE": lease_key(request, 0), "RGPU_DEVICE": devices}
+    if placed.tenant:
+        # A server that takes the program for another tenant refuses, and opens no second lease.
+        found["RGPU_TENANT"] = placed.tenant
+    return found
 
 
 def request_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
 _WAIT = "; wait for room with --wait"
 
 
+def _shape(request: Request) -> Request:
+    """Returns what is equal for requests that fit in the same places."""
+    return replace(request, id="-", tenant="-")
+
+
 class Dealer:
     """Deals out cards. absent: nodes that were lost not long ago, and may come back."""
 
@@ -44,50 +50,79 @@ class Dealer:
         self._weights = weights
         self._limits = limits
         self._actions: list[Action] = []
+        # Counts what changes beside the pool.
+        self._news = 0
         # The state for which the line was tried last.
-        self._tried: tuple[int, int] = (-1, -1)
+        self._done: tuple[int, int, int] = (-1, -1, -1)
         # A request is in line only because a node may come, so it is denied when none has come.
         self._hoping = False
 
     def deal(self, now_ns: int) -> list[Action]:
-        """Tries all requests in line, if anything has changed since the last time."""
+        """Tries the requests in line that may fit now and did not fit before."""
         self._actions = []
-        waits = any(entry.not_before_ns for entry in self._line)
-        state = self._pool.generation, self._line.changes
-        if self._line and (state != self._tried or waits or self._hoping):
-            shares = dominant_shares(self._pool) if len(self._line) > 1 else {}
-            self._try_all(shares, now_ns)
-            self._tell_places(shares)
-        self._tried = self._pool.generation, self._line.changes
+        if not self._line or not (self._hoping or self._state() != self._done or self._due(now_ns)):
+            return []
+        shares = dominant_shares(self._pool) if len(self._line) > 1 else {}
+        complete = self._try_all(shares, now_ns)
+        self._tell_places(shares)
+        self._done = self._state() if complete else (-1, -1, -1)
         return self._actions
 
     def again(self) -> None:
         """Has the line tried again, although neither it nor the pool has changed."""
-        self._tried = (-1, -1)
+        self._news += 1
 
-    def _try_all(self, shares: Mapping[str, int], now_ns: int) -> None:
+    def _state(self) -> tuple[int, int, int]:
+        return self._pool.generation, self._line.changes, self._news
+
+    def _due(self, now_ns: int) -> bool:
+        return any(0 < entry.not_before_ns <= now_ns for entry in self._line)
+
+    def _try_all(self, shares: Mapping[str, int], now_ns: int) -> bool:
+        """Returns False if some were left for the next time."""
         self._hoping = False
         failed: dict[Request, Refusal] = {}
+        tries: Counter[str] = Counter()
+        left = False
         for entry in self._line.order(shares):
             if entry.request.id not in self._line or entry.request.id in self._pool.leases():
                 # It was placed with its gang; or an earlier lease of it is being revoked.
                 continue
-            if entry.not_before_ns > now_ns:
-                continue
-            entry.not_before_ns = 0
             together = members(entry, self._line)
-            if together is None:
+            if entry.not_before_ns > now_ns or together is None:
                 continue
-            shape = replace(entry.request, id="-", tenant="-")
-            refusal = None if entry.gang else failed.get(shape)
-            refusal = refusal or self._place_all(together, now_ns)
+            refusal = self._old_refusal(entry, failed)
+            if refusal is None and tries[entry.request.tenant] >= self._limits.tries:
+                left = True
+                continue
             if refusal is None:
-                continue
-            if not entry.gang:
-                failed[shape] = refusal
-            for one in together:
-                one.refusal = refusal
-                self._give_up(one, refusal, now_ns)
+                tries[entry.request.tenant] += len(together)
+                refusal = self._place_all(together, now_ns)
+            entry.not_before_ns = 0
+            if refusal is not None:
+                self._refused(entry, together, refusal, failed)
+                for one in together:
+                    self._give_up(one, refusal, now_ns)
+        return not left
+
+    def _old_refusal(self, entry: Entry, failed: Mapping[Request, Refusal]) -> Refusal | None:
+        """Returns why the request does not fit, if that is known already."""
+        if entry.tried == (self._pool.generation, self._news) and not entry.not_before_ns:
+            return entry.refusal
+        return None if entry.gang else failed.get(_shape(entry.request))
+
+    def _refused(
+        self,
+        entry: Entry,
+        together: Iterable[Entry],
+        refusal: Refusal,
+        failed: dict[Request, Refusal],
+    ) -> None:
+        if not entry.gang:
+            failed[_shape(entry.request)] = refusal
+        for one in together:
+            one.refusal = refusal
+            one.tried = self._pool.generation, self._news
 
     def _give_up(self, entry: Entry, refusal: Refusal, now_ns: int) -> None:
         """Denies a request that does not wait, or that no node can ever take."""

@@ -17,7 +17,8 @@ class Limits:
         come back yet. absent_ns: a request that only a lost node could take waits for so long.
     retry_ns: the shortest, longest_retry_ns: the longest time before a request is placed again that
         a daemon has refused. refusals: a request that does not wait is denied after so many.
-    line: the most requests in line; line_per_tenant: of one tenant.
+    line: the most requests in line; line_per_tenant: of one tenant. tries: how many different
+        requests of one tenant are tried after one event; the others follow after the next ones.
     """
 
     silence_ns: int = 15 * SECOND
@@ -29,3 +30,4 @@ class Limits:
     refusals: int = 4
     line: int = 10_000
     line_per_tenant: int = 1_000
+    tries: int = 64

@@ -29,7 +29,7 @@ class Entry:
     told: the place in line of which its client knows. attempt: how often it was placed. refused:
     what a daemon said when it refused the request last; refusals: how often that was in a row;
     not_before_ns: when it is tried again; hopeless: it is not tried again. passing: the barred
-    nodes that may allow it later.
+    nodes that may allow it later. tried: the state of the pool in which it did not fit.
     """
 
     request: Request
@@ -46,6 +46,7 @@ class Entry:
     not_before_ns: int = 0
     hopeless: bool = False
     passing: set[str] = field(default_factory=set)
+    tried: tuple[int, int] = (-1, -1)
 
     def bar(self, node: str, *, passing: bool) -> None:
         """Keeps the request off a node; `passing`: until all others were tried."""

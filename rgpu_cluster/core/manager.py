@@ -209,8 +209,9 @@ class Manager:
         request = entry.request
         cards = tuple(sorted(self.pool.leases()[request.id]))
         attempts = {h.attempt for card in cards for h in self._holdings_of(request.id, card)}
-        if len(attempts) > 1 or len(cards) < request.cards:
-            # Some of its daemons have it, or have it from different attempts: placed anew.
+        if len(attempts) > 1 or len(cards) != request.cards:
+            # Only some of its daemons have it, one more than was asked, or they have it from
+            # different attempts: placed anew.
             entry.attempt = max(attempts) + 1
             self.line.add(entry)
             self._revoke_all(request.id)

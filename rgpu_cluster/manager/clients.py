@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 NS = 1_000_000_000
 # A request that has waited for longer counts as this old.
 _LONGEST_WAIT_SECONDS = 30 * 86400.0
-# At most so many clients follow their requests.
-MOST_FOLLOWERS = 20_000
 _FINAL = ("placed", "denied")
 
 
@@ -54,13 +52,16 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
             await _abort(grpc.StatusCode.INVALID_ARGUMENT, str(error), context)
         await self._check_follower(request, context)
         shell, number = self._shell, request.id
-        follower = shell.followers.follow(number)
+        follower = shell.followers.follow(number, tenant)
         shell.stay(number)
         final = False
         try:
             self._ask(request, message)
             while not final:
                 state = await follower.next()
+                if state is None:
+                    sentence = "another client follows this request now"
+                    await _abort(grpc.StatusCode.ABORTED, sentence, context)
                 final = state.WhichOneof("state") in _FINAL
                 yield state
         finally:
@@ -83,8 +84,8 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
         if owner is not None and owner != request.tenant:
             sentence = f"request {request.id} belongs to another tenant; choose another id"
             await _abort(grpc.StatusCode.PERMISSION_DENIED, sentence, context)
-        if len(self._shell.followers) >= MOST_FOLLOWERS:
-            sentence = "the manager follows as many requests as it can; try again later"
+        sentence = self._shell.followers.why_not(request.id, request.tenant)
+        if sentence:
             await _abort(grpc.StatusCode.RESOURCE_EXHAUSTED, sentence, context)
 
     def _place(self, place: cluster_pb2.ProgramPlace) -> tuple[str, str]:

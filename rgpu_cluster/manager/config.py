@@ -119,6 +119,12 @@ def load_manager_config(path: Path | None, said: Mapping[str, Any]) -> ManagerCo
         )
     if secured is not None:
         config.tls.check()
+    if config.tls.client_ca and not config.tls.require_client_cert:
+        raise UsageError(
+            "tls.client_ca: a manager asks either every client on its tls: addresses for a "
+            "certificate or none: set tls.require_client_cert = true, or leave tls.client_ca out "
+            "and use access tokens"
+        )
     known = config.identity.tokens or config.tls.client_ca
     if wide and not config.insecure and not known:
         raise UsageError(

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 import grpc
 
+from rgpu_cluster.manager.certificates import tenant_of
 from rgpu_server.core.model import Code, Refusal
 from rgpu_server.identity.guard import bearer
 from rgpu_server.service.callers import LOCAL, Caller
@@ -24,15 +25,20 @@ _STATUS = {
 
 
 class Door:
-    """Identifies callers as the server does. nodes: the tenant whose access tokens let nodes in."""
+    """Identifies callers as the server does.
 
-    def __init__(self, authenticator: Authenticator, nodes: str) -> None:
+    nodes: the tenant whose access tokens let nodes in. uri_prefix: what precedes the tenant in the
+    URI of a certificate; "": the tenant is its common name.
+    """
+
+    def __init__(self, authenticator: Authenticator, nodes: str, uri_prefix: str = "") -> None:
         self._authenticator = authenticator
         self._nodes = nodes
+        self._uri_prefix = uri_prefix
 
     async def admit(self, context: Context) -> Identity:
         """Returns who calls; ends the call of a stranger."""
-        caller = caller_of(context)
+        caller = self._caller(context)
         found = self._authenticator.admit(caller, bearer(context.invocation_metadata()))
         if isinstance(found, Refusal):
             await self._refuse(caller, found, context)
@@ -48,7 +54,12 @@ class Door:
             f"with `rgpu token new {self._nodes}:{name}` on the manager's machine, and name its "
             "file with --join-token"
         )
-        await self._refuse(caller_of(context), Refusal(Code.NOT_ALLOWED, sentence), context)
+        await self._refuse(self._caller(context), Refusal(Code.NOT_ALLOWED, sentence), context)
+
+    def _caller(self, context: Context) -> Caller:
+        tenant = tenant_of(context.auth_context(), self._uri_prefix)
+        transport = "tls" if tenant else "tcp"
+        return Caller(transport, host_of(context.peer()), tenant=tenant, authenticated=bool(tenant))
 
     async def _refuse(self, caller: Caller, refusal: Refusal, context: Context) -> NoReturn:
         sentence = refusal.sentence
@@ -56,14 +67,6 @@ class Door:
             sentence = "too many refused calls from this address; try again later"
         await context.abort(_STATUS[refusal.code], sentence)
         raise AssertionError("abort does not return")
-
-
-def caller_of(context: Context) -> Caller:
-    """Returns the caller as its connection shows it."""
-    names = context.auth_context().get("x509_common_name") or ()
-    tenant = names[0].decode(errors="replace") if names else ""
-    transport = "tls" if tenant else "tcp"
-    return Caller(transport, host_of(context.peer()), tenant=tenant, authenticated=bool(tenant))
 
 
 def host_of(peer: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from rgpu_cluster.core import events as on
 from rgpu_cluster.core.book import Stage
 from rgpu_cluster.core.errors import PoolError
 from rgpu_cluster.core.paths import End
+from rgpu_cluster.manager.pace import Pace
 from rgpu_cluster.manager.reading import (
     DRAINING,
     HOST_BYTES,
@@ -34,6 +36,9 @@ _GROUNDS = {
     agent_pb2.GROUND_TENANT: on.Ground.TENANT,
     agent_pb2.GROUND_FORBIDDEN: on.Ground.FORBIDDEN,
 }
+# Answers are as many as the questions. Reports and heartbeats: an agent gathers changes for 10 ms.
+_ANSWERS = ("granted", "revoked", "path")
+_REPORTS_AT_ONCE, _REPORTS_PER_SECOND = 1000, 200.0
 _MOST_SENTENCE = 500
 # An agent that does not read so many messages is disconnected.
 _MOST_UNREAD = 8192
@@ -59,6 +64,7 @@ class NodeLink:
         self._revokes: set[tuple[str, int]] = set()
         # Nodes to which the agent was asked to measure the path.
         self._measures: set[str] = set()
+        self._pace = Pace(_REPORTS_AT_ONCE, _REPORTS_PER_SECOND)
 
     @property
     def generation(self) -> int:
@@ -108,6 +114,8 @@ class NodeLink:
     def heard(self, message: agent_pb2.AgentMessage) -> None:
         """Takes a message; PoolError if no agent of this release sends it."""
         kind = message.WhichOneof("said")
+        if kind not in _ANSWERS and not self._pace.allows(time.monotonic()):
+            raise PoolError(f"node {self.name} reports more often than any server does")
         if kind == "report":
             self.reported(message.report)
         elif kind == "heartbeat":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
@@ -33,8 +34,8 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         self._shell = shell
         self._door = door
         self.links: dict[str, NodeLink] = {}
-        # Node -> the latest generation that the core knows of it.
-        self._generations: dict[str, int] = {}
+        # Node -> the latest generation that the core knows of it; the one that left last is last.
+        self._generations: OrderedDict[str, int] = OrderedDict()
 
     async def Join(  # type: ignore[override]  # reads and writes through the context
         self, requests: Any, context: Context
@@ -72,7 +73,9 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                 f"another server is node {name} here: give this one another name with --node-name"
             )
             await _abort(grpc.StatusCode.ALREADY_EXISTS, sentence, context)
-        if other is None and len(self.links) >= MOST_NODES:
+        pool = self._shell.core.pool
+        known = len({*self.links, *(node.name for node in pool.nodes())})
+        if other is None and pool.node(name) is None and known >= MOST_NODES:
             sentence = f"the cluster has {MOST_NODES} nodes, which is all it can have"
             await _abort(grpc.StatusCode.RESOURCE_EXHAUSTED, sentence, context)
 
@@ -104,7 +107,10 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             await _abort(grpc.StatusCode.INVALID_ARGUMENT, why, context)
 
     def _left(self, link: NodeLink) -> None:
-        self._generations[link.name] = max(self._generations.get(link.name, 0), link.generation)
+        before = self._generations.pop(link.name, 0)
+        self._generations[link.name] = max(before, link.generation)
+        if len(self._generations) > 2 * MOST_NODES:
+            self._generations.popitem(last=False)
         if self.links.get(link.name) is not link:
             return
         del self.links[link.name], self._shell.links[link.name]

@@ -76,7 +76,7 @@ def held_of(report: agent_pb2.NodeReport) -> dict[CardId, tuple[Holding, ...]]:
     if len(report.leases) > _MOST_LEASES:
         raise PoolError(f"node {report.name} reported more than {_MOST_LEASES} leases")
     cards = {card.ordinal for card in report.cards}
-    held: dict[CardId, tuple[Holding, ...]] = {}
+    held: dict[CardId, list[Holding]] = {}
     seen = set()
     for lease in report.leases:
         holding = _holding(report.name, lease)
@@ -84,8 +84,8 @@ def held_of(report: agent_pb2.NodeReport) -> dict[CardId, tuple[Holding, ...]]:
         if lease.ordinal not in cards or (card, holding.lease) in seen:
             raise PoolError(f"node {report.name} reported a lease on a card twice, or on no card")
         seen.add((card, holding.lease))
-        held[card] = (*held.get(card, ()), holding)
-    return held
+        held.setdefault(card, []).append(holding)
+    return {card: tuple(holdings) for card, holdings in held.items()}
 
 
 def _holding(node: str, lease: agent_pb2.HeldLease) -> Holding:

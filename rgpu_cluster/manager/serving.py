@@ -50,6 +50,8 @@ _OPTIONS = (
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.server_handshake_timeout_ms", 10_000),
+    # A connection on which nothing is asked.
+    ("grpc.max_connection_idle_ms", 300_000),
 )
 
 
@@ -65,7 +67,9 @@ class ManagerServer:
         )
         self.shell = Shell(Manager(PRESETS[config.preset], limits))
         self._authenticator = authenticator_of(config)
-        door = Door(self._authenticator, config.nodes)
+        by_uri = config.identity.certificate == "uri"
+        prefix = config.identity.uri_prefix if by_uri else ""
+        door = Door(self._authenticator, config.nodes, prefix)
         self._agents = AgentService(self.shell, door)
         self._clients = ManagerService(self.shell, self._agents, door)
         self._stop = asyncio.Event()

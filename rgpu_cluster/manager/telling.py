@@ -75,6 +75,7 @@ def placed_message(decision: Decision, pool: Pool) -> cluster_pb2.PlacedAt:
         address=node.address if node is not None else "",
         ordinals=[card.ordinal for card in cards],
         reason=why(decision.chosen),
+        tenant=decision.request.tenant,
     )
 
 

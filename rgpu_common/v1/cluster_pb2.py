@@ -26,15 +26,15 @@ from rgpu_common.v1 import agent_pb2 as rgpu__common_dot_v1_dot_agent__pb2
 from rgpu_common.v1 import lease_pb2 as rgpu__common_dot_v1_dot_lease__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crgpu_common/v1/cluster.proto\x12\x07rgpu.v1\x1a\x1argpu_common/v1/agent.proto\x1a\x1argpu_common/v1/lease.proto\"8\n\x0cProgramPlace\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\x0c\x12\x0c\n\x04rack\x18\x03 \x01(\t\"T\n\x0eProgramProfile\x12\r\n\x05\x63\x61lls\x18\x01 \x01(\r\x12\r\n\x05syncs\x18\x02 \x01(\r\x12\x10\n\x08up_bytes\x18\x03 \x01(\x04\x12\x12\n\ndown_bytes\x18\x04 \x01(\x04\"\xef\x03\n\rSubmitRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\r\n\x05\x63\x61rds\x18\x03 \x01(\r\x12\x1d\n\x05quota\x18\x04 \x01(\x0b\x32\x0e.rgpu.v1.Quota\x12\r\n\x05whole\x18\x05 \x01(\x08\x12\r\n\x05model\x18\x06 \x01(\t\x12\x0c\n\x04pool\x18\x07 \x01(\t\x12\x0b\n\x03mig\x18\x08 \x01(\t\x12 \n\x08\x66\x61rthest\x18\t \x01(\x0e\x32\x0e.rgpu.v1.Reach\x12\x1d\n\x10max_slowdown_ppm\x18\n \x01(\rH\x00\x88\x01\x01\x12(\n\x07profile\x18\x0b \x01(\x0b\x32\x17.rgpu.v1.ProgramProfile\x12\x15\n\rbandwidth_bps\x18\x0c \x01(\x04\x12\'\n\nneighbours\x18\r \x01(\x0b\x32\x13.rgpu.v1.Neighbours\x12\x14\n\x0cmax_per_node\x18\x0e \x01(\r\x12\x10\n\x08one_node\x18\x0f \x01(\x08\x12$\n\x05place\x18\x10 \x01(\x0b\x32\x15.rgpu.v1.ProgramPlace\x12\x0c\n\x04wait\x18\x11 \x01(\x08\x12\x16\n\x0ewaited_seconds\x18\x12 \x01(\x01\x12\x0c\n\x04gang\x18\x13 \x01(\t\x12\x11\n\tgang_size\x18\x14 \x01(\rB\x13\n\x11_max_slowdown_ppm\"\x88\x01\n\x0eSubmitResponse\x12\"\n\x07waiting\x18\x01 \x01(\x0b\x32\x0f.rgpu.v1.InLineH\x00\x12#\n\x06placed\x18\x02 \x01(\x0b\x32\x11.rgpu.v1.PlacedAtH\x00\x12$\n\x06\x64\x65nied\x18\x03 \x01(\x0b\x32\x12.rgpu.v1.NotPlacedH\x00\x42\x07\n\x05state\":\n\x06InLine\x12\r\n\x05place\x18\x01 \x01(\r\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x10\n\x08sentence\x18\x03 \x01(\t\"K\n\x08PlacedAt\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x10\n\x08ordinals\x18\x03 \x03(\r\x12\x0e\n\x06reason\x18\x04 \x01(\t\"\x1d\n\tNotPlaced\x12\x10\n\x08sentence\x18\x01 \x01(\t\"%\n\x0fWithdrawRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\x12\n\x10WithdrawResponse\"$\n\x0e\x45xplainRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\xab\x01\n\nScoreTerms\x12\r\n\x05total\x18\x01 \x01(\x03\x12\x0f\n\x07network\x18\x02 \x01(\x03\x12\x15\n\rfragmentation\x18\x03 \x01(\x03\x12\x0f\n\x07packing\x18\x04 \x01(\x03\x12\x11\n\tspreading\x18\x05 \x01(\x03\x12\x10\n\x08headroom\x18\x06 \x01(\x03\x12\x10\n\x08\x63rowding\x18\x07 \x01(\x03\x12\x0c\n\x04mode\x18\x08 \x01(\x03\x12\x10\n\x08\x64istance\x18\t \x01(\x03\"\xa9\x01\n\x0b\x41lternative\x12\r\n\x05\x63\x61rds\x18\x01 \x03(\t\x12\x1d\n\x05reach\x18\x02 \x01(\x0e\x32\x0e.rgpu.v1.Reach\x12\x14\n\x0cslowdown_ppm\x18\x03 \x01(\x04\x12\x11\n\ttransport\x18\x04 \x01(\t\x12\x10\n\x08measured\x18\x05 \x01(\x08\x12\"\n\x05score\x18\x06 \x01(\x0b\x32\x13.rgpu.v1.ScoreTerms\x12\r\n\x05\x65qual\x18\x07 \x01(\r\"?\n\rExcludedCards\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05\x63\x61rds\x18\x02 \x01(\r\x12\x0f\n\x07\x63lasses\x18\x03 \x01(\r\"\xf1\x01\n\x0f\x45xplainResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05\x61sked\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12$\n\x06\x63hosen\x18\x04 \x01(\x0b\x32\x14.rgpu.v1.Alternative\x12$\n\x06others\x18\x05 \x03(\x0b\x32\x14.rgpu.v1.Alternative\x12(\n\x08\x65xcluded\x18\x06 \x03(\x0b\x32\x16.rgpu.v1.ExcludedCards\x12\x10\n\x08sentence\x18\x07 \x01(\t\x12\x13\n\x0b\x61ge_seconds\x18\x08 \x01(\x01\x12\x0f\n\x07\x61ttempt\x18\t \x01(\r\"\x10\n\x0eGetPoolRequest\"g\n\tPoolLease\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x11\n\tshare_ppm\x18\x03 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x04\x12\r\n\x05whole\x18\x05 \x01(\x08\"\xa8\x01\n\x08PoolCard\x12\x0f\n\x07ordinal\x18\x01 \x01(\r\x12\r\n\x05model\x18\x02 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x03 \x01(\x04\x12\x10\n\x08used_ppm\x18\x04 \x01(\r\x12\x12\n\nused_bytes\x18\x05 \x01(\x04\x12\x0c\n\x04pool\x18\x06 \x01(\t\x12\"\n\x06leases\x18\x07 \x03(\x0b\x32\x12.rgpu.v1.PoolLease\x12\x0e\n\x06others\x18\x08 \x01(\r\"\xca\x01\n\x08PoolNode\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0c\n\x04rack\x18\x03 \x01(\t\x12\x0c\n\x04zone\x18\x04 \x01(\t\x12\x0b\n\x03nic\x18\x05 \x01(\t\x12\x15\n\rbandwidth_bps\x18\x06 \x01(\x04\x12\x1a\n\x12\x66ree_bandwidth_bps\x18\x07 \x01(\x04\x12\x0e\n\x06taints\x18\x08 \x03(\t\x12\x11\n\tconnected\x18\t \x01(\x08\x12 \n\x05\x63\x61rds\x18\n \x03(\x0b\x32\x11.rgpu.v1.PoolCard\"\xbf\x01\n\x08PoolPath\x12\x13\n\x0b\x63lient_rack\x18\x01 \x01(\t\x12\x12\n\nclient_nic\x18\x02 \x01(\t\x12\x13\n\x0bserver_rack\x18\x03 \x01(\t\x12\x12\n\nserver_nic\x18\x04 \x01(\t\x12\x15\n\rround_trip_ns\x18\x05 \x01(\x04\x12\x0f\n\x07up_rate\x18\x06 \x01(\x04\x12\x11\n\tdown_rate\x18\x07 \x01(\x04\x12\x11\n\ttransport\x18\x08 \x01(\t\x12\x13\n\x0b\x61ge_seconds\x18\t \x01(\r\"j\n\x0bPoolWaiting\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\r\n\x05\x61sked\x18\x03 \x01(\t\x12\x16\n\x0ewaited_seconds\x18\x04 \x01(\x01\x12\x10\n\x08sentence\x18\x05 \x01(\t\"\xa5\x01\n\x0fGetPoolResponse\x12 \n\x05nodes\x18\x01 \x03(\x0b\x32\x11.rgpu.v1.PoolNode\x12%\n\x07waiting\x18\x02 \x03(\x0b\x32\x14.rgpu.v1.PoolWaiting\x12\x16\n\x0eothers_waiting\x18\x03 \x01(\r\x12 \n\x05paths\x18\x04 \x03(\x0b\x32\x11.rgpu.v1.PoolPath\x12\x0f\n\x07release\x18\x05 \x01(\t\"\"\n\x11ListEventsRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x04\"l\n\x0c\x43lusterEvent\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\n\n\x02\x61t\x18\x02 \x01(\x01\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04node\x18\x04 \x01(\t\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x10\n\x08sentence\x18\x06 \x01(\t\";\n\x12ListEventsResponse\x12%\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x15.rgpu.v1.ClusterEvent*e\n\x05Reach\x12\x15\n\x11REACH_UNSPECIFIED\x10\x00\x12\x15\n\x11REACH_PASSTHROUGH\x10\x01\x12\x0f\n\x0bREACH_LOCAL\x10\x02\x12\x0e\n\nREACH_NEAR\x10\x03\x12\r\n\tREACH_ANY\x10\x04\x32\xd1\x02\n\x0eManagerService\x12;\n\x06Submit\x12\x16.rgpu.v1.SubmitRequest\x1a\x17.rgpu.v1.SubmitResponse0\x01\x12?\n\x08Withdraw\x12\x18.rgpu.v1.WithdrawRequest\x1a\x19.rgpu.v1.WithdrawResponse\x12<\n\x07\x45xplain\x12\x17.rgpu.v1.ExplainRequest\x1a\x18.rgpu.v1.ExplainResponse\x12<\n\x07GetPool\x12\x17.rgpu.v1.GetPoolRequest\x1a\x18.rgpu.v1.GetPoolResponse\x12\x45\n\nListEvents\x12\x1a.rgpu.v1.ListEventsRequest\x1a\x1b.rgpu.v1.ListEventsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crgpu_common/v1/cluster.proto\x12\x07rgpu.v1\x1a\x1argpu_common/v1/agent.proto\x1a\x1argpu_common/v1/lease.proto\"8\n\x0cProgramPlace\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\x0c\x12\x0c\n\x04rack\x18\x03 \x01(\t\"T\n\x0eProgramProfile\x12\r\n\x05\x63\x61lls\x18\x01 \x01(\r\x12\r\n\x05syncs\x18\x02 \x01(\r\x12\x10\n\x08up_bytes\x18\x03 \x01(\x04\x12\x12\n\ndown_bytes\x18\x04 \x01(\x04\"\xef\x03\n\rSubmitRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\r\n\x05\x63\x61rds\x18\x03 \x01(\r\x12\x1d\n\x05quota\x18\x04 \x01(\x0b\x32\x0e.rgpu.v1.Quota\x12\r\n\x05whole\x18\x05 \x01(\x08\x12\r\n\x05model\x18\x06 \x01(\t\x12\x0c\n\x04pool\x18\x07 \x01(\t\x12\x0b\n\x03mig\x18\x08 \x01(\t\x12 \n\x08\x66\x61rthest\x18\t \x01(\x0e\x32\x0e.rgpu.v1.Reach\x12\x1d\n\x10max_slowdown_ppm\x18\n \x01(\rH\x00\x88\x01\x01\x12(\n\x07profile\x18\x0b \x01(\x0b\x32\x17.rgpu.v1.ProgramProfile\x12\x15\n\rbandwidth_bps\x18\x0c \x01(\x04\x12\'\n\nneighbours\x18\r \x01(\x0b\x32\x13.rgpu.v1.Neighbours\x12\x14\n\x0cmax_per_node\x18\x0e \x01(\r\x12\x10\n\x08one_node\x18\x0f \x01(\x08\x12$\n\x05place\x18\x10 \x01(\x0b\x32\x15.rgpu.v1.ProgramPlace\x12\x0c\n\x04wait\x18\x11 \x01(\x08\x12\x16\n\x0ewaited_seconds\x18\x12 \x01(\x01\x12\x0c\n\x04gang\x18\x13 \x01(\t\x12\x11\n\tgang_size\x18\x14 \x01(\rB\x13\n\x11_max_slowdown_ppm\"\x88\x01\n\x0eSubmitResponse\x12\"\n\x07waiting\x18\x01 \x01(\x0b\x32\x0f.rgpu.v1.InLineH\x00\x12#\n\x06placed\x18\x02 \x01(\x0b\x32\x11.rgpu.v1.PlacedAtH\x00\x12$\n\x06\x64\x65nied\x18\x03 \x01(\x0b\x32\x12.rgpu.v1.NotPlacedH\x00\x42\x07\n\x05state\":\n\x06InLine\x12\r\n\x05place\x18\x01 \x01(\r\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x10\n\x08sentence\x18\x03 \x01(\t\"[\n\x08PlacedAt\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x10\n\x08ordinals\x18\x03 \x03(\r\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0e\n\x06tenant\x18\x05 \x01(\t\"\x1d\n\tNotPlaced\x12\x10\n\x08sentence\x18\x01 \x01(\t\"%\n\x0fWithdrawRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\x12\n\x10WithdrawResponse\"$\n\x0e\x45xplainRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\xab\x01\n\nScoreTerms\x12\r\n\x05total\x18\x01 \x01(\x03\x12\x0f\n\x07network\x18\x02 \x01(\x03\x12\x15\n\rfragmentation\x18\x03 \x01(\x03\x12\x0f\n\x07packing\x18\x04 \x01(\x03\x12\x11\n\tspreading\x18\x05 \x01(\x03\x12\x10\n\x08headroom\x18\x06 \x01(\x03\x12\x10\n\x08\x63rowding\x18\x07 \x01(\x03\x12\x0c\n\x04mode\x18\x08 \x01(\x03\x12\x10\n\x08\x64istance\x18\t \x01(\x03\"\xa9\x01\n\x0b\x41lternative\x12\r\n\x05\x63\x61rds\x18\x01 \x03(\t\x12\x1d\n\x05reach\x18\x02 \x01(\x0e\x32\x0e.rgpu.v1.Reach\x12\x14\n\x0cslowdown_ppm\x18\x03 \x01(\x04\x12\x11\n\ttransport\x18\x04 \x01(\t\x12\x10\n\x08measured\x18\x05 \x01(\x08\x12\"\n\x05score\x18\x06 \x01(\x0b\x32\x13.rgpu.v1.ScoreTerms\x12\r\n\x05\x65qual\x18\x07 \x01(\r\"?\n\rExcludedCards\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05\x63\x61rds\x18\x02 \x01(\r\x12\x0f\n\x07\x63lasses\x18\x03 \x01(\r\"\xf1\x01\n\x0f\x45xplainResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05\x61sked\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12$\n\x06\x63hosen\x18\x04 \x01(\x0b\x32\x14.rgpu.v1.Alternative\x12$\n\x06others\x18\x05 \x03(\x0b\x32\x14.rgpu.v1.Alternative\x12(\n\x08\x65xcluded\x18\x06 \x03(\x0b\x32\x16.rgpu.v1.ExcludedCards\x12\x10\n\x08sentence\x18\x07 \x01(\t\x12\x13\n\x0b\x61ge_seconds\x18\x08 \x01(\x01\x12\x0f\n\x07\x61ttempt\x18\t \x01(\r\"\x10\n\x0eGetPoolRequest\"g\n\tPoolLease\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x11\n\tshare_ppm\x18\x03 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x04\x12\r\n\x05whole\x18\x05 \x01(\x08\"\xa8\x01\n\x08PoolCard\x12\x0f\n\x07ordinal\x18\x01 \x01(\r\x12\r\n\x05model\x18\x02 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x03 \x01(\x04\x12\x10\n\x08used_ppm\x18\x04 \x01(\r\x12\x12\n\nused_bytes\x18\x05 \x01(\x04\x12\x0c\n\x04pool\x18\x06 \x01(\t\x12\"\n\x06leases\x18\x07 \x03(\x0b\x32\x12.rgpu.v1.PoolLease\x12\x0e\n\x06others\x18\x08 \x01(\r\"\xca\x01\n\x08PoolNode\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0c\n\x04rack\x18\x03 \x01(\t\x12\x0c\n\x04zone\x18\x04 \x01(\t\x12\x0b\n\x03nic\x18\x05 \x01(\t\x12\x15\n\rbandwidth_bps\x18\x06 \x01(\x04\x12\x1a\n\x12\x66ree_bandwidth_bps\x18\x07 \x01(\x04\x12\x0e\n\x06taints\x18\x08 \x03(\t\x12\x11\n\tconnected\x18\t \x01(\x08\x12 \n\x05\x63\x61rds\x18\n \x03(\x0b\x32\x11.rgpu.v1.PoolCard\"\xbf\x01\n\x08PoolPath\x12\x13\n\x0b\x63lient_rack\x18\x01 \x01(\t\x12\x12\n\nclient_nic\x18\x02 \x01(\t\x12\x13\n\x0bserver_rack\x18\x03 \x01(\t\x12\x12\n\nserver_nic\x18\x04 \x01(\t\x12\x15\n\rround_trip_ns\x18\x05 \x01(\x04\x12\x0f\n\x07up_rate\x18\x06 \x01(\x04\x12\x11\n\tdown_rate\x18\x07 \x01(\x04\x12\x11\n\ttransport\x18\x08 \x01(\t\x12\x13\n\x0b\x61ge_seconds\x18\t \x01(\r\"j\n\x0bPoolWaiting\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\r\n\x05\x61sked\x18\x03 \x01(\t\x12\x16\n\x0ewaited_seconds\x18\x04 \x01(\x01\x12\x10\n\x08sentence\x18\x05 \x01(\t\"\xa5\x01\n\x0fGetPoolResponse\x12 \n\x05nodes\x18\x01 \x03(\x0b\x32\x11.rgpu.v1.PoolNode\x12%\n\x07waiting\x18\x02 \x03(\x0b\x32\x14.rgpu.v1.PoolWaiting\x12\x16\n\x0eothers_waiting\x18\x03 \x01(\r\x12 \n\x05paths\x18\x04 \x03(\x0b\x32\x11.rgpu.v1.PoolPath\x12\x0f\n\x07release\x18\x05 \x01(\t\"\"\n\x11ListEventsRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x04\"l\n\x0c\x43lusterEvent\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\n\n\x02\x61t\x18\x02 \x01(\x01\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04node\x18\x04 \x01(\t\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x10\n\x08sentence\x18\x06 \x01(\t\";\n\x12ListEventsResponse\x12%\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x15.rgpu.v1.ClusterEvent*e\n\x05Reach\x12\x15\n\x11REACH_UNSPECIFIED\x10\x00\x12\x15\n\x11REACH_PASSTHROUGH\x10\x01\x12\x0f\n\x0bREACH_LOCAL\x10\x02\x12\x0e\n\nREACH_NEAR\x10\x03\x12\r\n\tREACH_ANY\x10\x04\x32\xd1\x02\n\x0eManagerService\x12;\n\x06Submit\x12\x16.rgpu.v1.SubmitRequest\x1a\x17.rgpu.v1.SubmitResponse0\x01\x12?\n\x08Withdraw\x12\x18.rgpu.v1.WithdrawRequest\x1a\x19.rgpu.v1.WithdrawResponse\x12<\n\x07\x45xplain\x12\x17.rgpu.v1.ExplainRequest\x1a\x18.rgpu.v1.ExplainResponse\x12<\n\x07GetPool\x12\x17.rgpu.v1.GetPoolRequest\x1a\x18.rgpu.v1.GetPoolResponse\x12\x45\n\nListEvents\x12\x1a.rgpu.v1.ListEventsRequest\x1a\x1b.rgpu.v1.ListEventsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rgpu_common.v1.cluster_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REACH']._serialized_start=2974
-  _globals['_REACH']._serialized_end=3075
+  _globals['_REACH']._serialized_start=2990
+  _globals['_REACH']._serialized_end=3091
   _globals['_PROGRAMPLACE']._serialized_start=97
   _globals['_PROGRAMPLACE']._serialized_end=153
   _globals['_PROGRAMPROFILE']._serialized_start=155
@@ -46,43 +46,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INLINE']._serialized_start=878
   _globals['_INLINE']._serialized_end=936
   _globals['_PLACEDAT']._serialized_start=938
-  _globals['_PLACEDAT']._serialized_end=1013
-  _globals['_NOTPLACED']._serialized_start=1015
-  _globals['_NOTPLACED']._serialized_end=1044
-  _globals['_WITHDRAWREQUEST']._serialized_start=1046
-  _globals['_WITHDRAWREQUEST']._serialized_end=1083
-  _globals['_WITHDRAWRESPONSE']._serialized_start=1085
-  _globals['_WITHDRAWRESPONSE']._serialized_end=1103
-  _globals['_EXPLAINREQUEST']._serialized_start=1105
-  _globals['_EXPLAINREQUEST']._serialized_end=1141
-  _globals['_SCORETERMS']._serialized_start=1144
-  _globals['_SCORETERMS']._serialized_end=1315
-  _globals['_ALTERNATIVE']._serialized_start=1318
-  _globals['_ALTERNATIVE']._serialized_end=1487
-  _globals['_EXCLUDEDCARDS']._serialized_start=1489
-  _globals['_EXCLUDEDCARDS']._serialized_end=1552
-  _globals['_EXPLAINRESPONSE']._serialized_start=1555
-  _globals['_EXPLAINRESPONSE']._serialized_end=1796
-  _globals['_GETPOOLREQUEST']._serialized_start=1798
-  _globals['_GETPOOLREQUEST']._serialized_end=1814
-  _globals['_POOLLEASE']._serialized_start=1816
-  _globals['_POOLLEASE']._serialized_end=1919
-  _globals['_POOLCARD']._serialized_start=1922
-  _globals['_POOLCARD']._serialized_end=2090
-  _globals['_POOLNODE']._serialized_start=2093
-  _globals['_POOLNODE']._serialized_end=2295
-  _globals['_POOLPATH']._serialized_start=2298
-  _globals['_POOLPATH']._serialized_end=2489
-  _globals['_POOLWAITING']._serialized_start=2491
-  _globals['_POOLWAITING']._serialized_end=2597
-  _globals['_GETPOOLRESPONSE']._serialized_start=2600
-  _globals['_GETPOOLRESPONSE']._serialized_end=2765
-  _globals['_LISTEVENTSREQUEST']._serialized_start=2767
-  _globals['_LISTEVENTSREQUEST']._serialized_end=2801
-  _globals['_CLUSTEREVENT']._serialized_start=2803
-  _globals['_CLUSTEREVENT']._serialized_end=2911
-  _globals['_LISTEVENTSRESPONSE']._serialized_start=2913
-  _globals['_LISTEVENTSRESPONSE']._serialized_end=2972
-  _globals['_MANAGERSERVICE']._serialized_start=3078
-  _globals['_MANAGERSERVICE']._serialized_end=3415
+  _globals['_PLACEDAT']._serialized_end=1029
+  _globals['_NOTPLACED']._serialized_start=1031
+  _globals['_NOTPLACED']._serialized_end=1060
+  _globals['_WITHDRAWREQUEST']._serialized_start=1062
+  _globals['_WITHDRAWREQUEST']._serialized_end=1099
+  _globals['_WITHDRAWRESPONSE']._serialized_start=1101
+  _globals['_WITHDRAWRESPONSE']._serialized_end=1119
+  _globals['_EXPLAINREQUEST']._serialized_start=1121
+  _globals['_EXPLAINREQUEST']._serialized_end=1157
+  _globals['_SCORETERMS']._serialized_start=1160
+  _globals['_SCORETERMS']._serialized_end=1331
+  _globals['_ALTERNATIVE']._serialized_start=1334
+  _globals['_ALTERNATIVE']._serialized_end=1503
+  _globals['_EXCLUDEDCARDS']._serialized_start=1505
+  _globals['_EXCLUDEDCARDS']._serialized_end=1568
+  _globals['_EXPLAINRESPONSE']._serialized_start=1571
+  _globals['_EXPLAINRESPONSE']._serialized_end=1812
+  _globals['_GETPOOLREQUEST']._serialized_start=1814
+  _globals['_GETPOOLREQUEST']._serialized_end=1830
+  _globals['_POOLLEASE']._serialized_start=1832
+  _globals['_POOLLEASE']._serialized_end=1935
+  _globals['_POOLCARD']._serialized_start=1938
+  _globals['_POOLCARD']._serialized_end=2106
+  _globals['_POOLNODE']._serialized_start=2109
+  _globals['_POOLNODE']._serialized_end=2311
+  _globals['_POOLPATH']._serialized_start=2314
+  _globals['_POOLPATH']._serialized_end=2505
+  _globals['_POOLWAITING']._serialized_start=2507
+  _globals['_POOLWAITING']._serialized_end=2613
+  _globals['_GETPOOLRESPONSE']._serialized_start=2616
+  _globals['_GETPOOLRESPONSE']._serialized_end=2781
+  _globals['_LISTEVENTSREQUEST']._serialized_start=2783
+  _globals['_LISTEVENTSREQUEST']._serialized_end=2817
+  _globals['_CLUSTEREVENT']._serialized_start=2819
+  _globals['_CLUSTEREVENT']._serialized_end=2927
+  _globals['_LISTEVENTSRESPONSE']._serialized_start=2929
+  _globals['_LISTEVENTSRESPONSE']._serialized_end=2988
+  _globals['_MANAGERSERVICE']._serialized_start=3094
+  _globals['_MANAGERSERVICE']._serialized_end=3431
 # @@protoc_insertion_point(module_scope)

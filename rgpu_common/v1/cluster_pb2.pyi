@@ -241,11 +241,14 @@ class PlacedAt(google.protobuf.message.Message):
     ADDRESS_FIELD_NUMBER: builtins.int
     ORDINALS_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    TENANT_FIELD_NUMBER: builtins.int
     node: builtins.str
     address: builtins.str
     """As RGPU_SERVER has it."""
     reason: builtins.str
     """Why this place, in one sentence."""
+    tenant: builtins.str
+    """Whose lease it is. The server must take the program for the same tenant."""
     @property
     def ordinals(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     def __init__(
@@ -255,8 +258,9 @@ class PlacedAt(google.protobuf.message.Message):
         address: builtins.str = ...,
         ordinals: collections.abc.Iterable[builtins.int] | None = ...,
         reason: builtins.str = ...,
+        tenant: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "node", b"node", "ordinals", b"ordinals", "reason", b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "node", b"node", "ordinals", b"ordinals", "reason", b"reason", "tenant", b"tenant"]) -> None: ...
 
 global___PlacedAt = PlacedAt
 

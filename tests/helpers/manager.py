@@ -30,10 +30,14 @@ def free_port() -> int:
 
 
 class ManagerProcess(Telling):
-    """`with ManagerProcess() as manager:` runs a manager; it can be killed and started again."""
+    """`with ManagerProcess() as manager:` runs a manager; it can be killed and started again.
 
-    def __init__(self, *arguments: str) -> None:
-        self.address = f"127.0.0.1:{free_port()}"
+    scheme: "tls:" or "". environment: for `asked`.
+    """
+
+    def __init__(self, *arguments: str, scheme: str = "", **environment: str) -> None:
+        self.address = f"{scheme}127.0.0.1:{free_port()}"
+        self._environment = environment
         self.log: list[str] = []
         self.process: subprocess.Popen[str] | None = None
         self._command = [rgpu_command(), "manager", "--listen", self.address, *arguments]
@@ -116,7 +120,8 @@ class ManagerProcess(Telling):
         """Returns the JSON that a command prints."""
         done = subprocess.run(
             [rgpu_command(), *words, "--json", "--manager", self.address],
-            cwd="/", capture_output=True, text=True, timeout=60, check=False, env=_plain(),
+            cwd="/", capture_output=True, text=True, timeout=60, check=False,
+            env={**_plain(), **self._environment},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -137,12 +142,17 @@ class ManagerProcess(Telling):
 
 
 def node(
-    manager: str, name: str, state: Path, *arguments: str, device: str = "emulated:1GiB"
+    manager: str,
+    name: str,
+    state: Path,
+    *arguments: str,
+    device: str = "emulated:1GiB",
+    **environment: str,
 ) -> Server:
     """Returns a server that joins a manager; a later one with the same state goes on with it."""
     return Server(
         "--join", manager, "--node-name", name, "--state-dir", str(state), "--no-socket",
-        *arguments, device=device,
+        *arguments, device=device, **environment,
     )  # fmt: skip
 
 
