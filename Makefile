@@ -23,6 +23,7 @@ gen: ## regenerate what is generated and committed (protobuf code, lock, pages)
 	$(BIN)/ruff check -q --fix rgpu_common/wire
 	$(BIN)/python -m cudaspec --pages .
 	$(BIN)/python -m rgpu_server.config_page docs/reference/server.md
+	$(BIN)/python -m rgpu_cluster.manager.page docs/reference/manager.md
 	$(BIN)/python -m rgpu_emu.ptx.page docs/reference/ptx.md
 
 check: ## everything that reads the code without running it

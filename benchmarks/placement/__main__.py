@@ -15,9 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import Row, above, arguments, below, report, say
-from benchmarks.placement import charts, chosen_paths, decisions, jobs, saturation
-from rgpu_cluster.core.score import Weights
-from rgpu_common.units import PPM
+from benchmarks.placement import (
+    bars,
+    charts,
+    chosen_paths,
+    decisions,
+    jobs,
+    saturation,
+    weighing,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -55,27 +61,13 @@ def draw(folder: Path, curves: list[saturation.Curve], nodes: int) -> None:
     named = {curve.name: curve for curve in curves}
     remote = [named[name] for name in (saturation.CARDS, saturation.LOCAL, saturation.REMOTE)]
     presets = [named[name] for name in saturation.ORDERS]
-    changed = saturation.curves_of(nodes, 0, weights())
     for name, title, some in (
-        ("remote", "Local only, and remote", remote),
+        ("remote", "Processors of one node, and of any node", remote),
         ("orders", "Presets, and the orders of earlier systems", presets),
-        ("weights", "What each weight does", changed),
     ):
         (folder / f"placement-{name}.svg").write_text(charts.page(title, some))
-
-
-def weights() -> dict[str, Weights]:
-    """The default preset, and what is left of it without one of its weights."""
-    full = Weights(fragmentation=PPM, packing=PPM // 100)
-    return {
-        "fgd, all weights": full,
-        "without fragmentation": Weights(packing=PPM // 100),
-        "without packing": Weights(fragmentation=PPM),
-        "without crowding": Weights(fragmentation=PPM, packing=PPM // 100, crowding=0),
-        "without mode": Weights(fragmentation=PPM, packing=PPM // 100, mode=0),
-        "without network": Weights(fragmentation=PPM, packing=PPM // 100, network=0),
-        "10 x network": Weights(fragmentation=PPM, packing=PPM // 100, network=10 * PPM),
-    }
+    title = "What each weight does when 70 % of the cards are asked for"
+    (folder / "placement-weights.svg").write_text(bars.page(title, weighing.effects(nodes, 0)))
 
 
 def decision_rows(quick: bool) -> list[Row]:

@@ -10,9 +10,11 @@ if TYPE_CHECKING:
 
     from benchmarks.placement.saturation import Curve
 
-COLOURS = ("#0969da", "#bc4c00", "#1a7f37", "#8250df", "#bf3989", "#9a6700", "#57606a", "#24292f")
-GREY = "#57606a"
-WIDTH, HEIGHT, LEGEND = 460, 300, 220
+COLOURS = ("#0969da", "#bc4c00", "#1a7f37", "#8250df", "#bf3989", "#9a6700", "#0a7a83", "#24292f")
+GREY, DARK = "#57606a", "#24292f"
+# Curves that lie on each other are told apart by their dashes; the first ones are the widest.
+DASHES = ("", "7 4", "2 3", "12 4", "4 6", "1 5", "9 3 2 3", "")
+WIDTH, HEIGHT, LEGEND = 460, 300, 350
 LEFT, RIGHT, TOP, BOTTOM = 54, 16, 36, 44
 
 
@@ -26,9 +28,9 @@ class Panel:
 
     def draw(self) -> str:
         """Returns the panel as a group of SVG."""
-        title = f'<text x="{LEFT}" y="20" font-size="14" font-weight="bold">{escape(self._title)}'
+        title = f'<text x="16" y="20" font-size="14" font-weight="bold" fill="{DARK}">'
         lines = [self._line(curve, n) for n, curve in enumerate(self._curves)]
-        return "".join([title, "</text>", self._axes(), *lines])
+        return "".join([title, escape(self._title), "</text>", self._axes(), *lines])
 
     def _x(self, asked: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * (asked - self._first) / (self._last - self._first)
@@ -50,11 +52,15 @@ class Panel:
             parts.append(f'fill="{GREY}">{100 * part:.0f} %</text>')
         middle = (LEFT + WIDTH - RIGHT) / 2
         parts.append(f'<text x="{middle}" y="{bottom + 34}" text-anchor="middle" fill="{GREY}">')
-        parts.append("asked for, of all cards</text>")
+        parts.append("asked for, of all cards (left: taken)</text>")
         return "".join(parts)
 
     def _line(self, curve: Curve, number: int) -> str:
         colour = COLOURS[number % len(COLOURS)]
+        stroke = (
+            f'stroke="{colour}" stroke-width="{max(4.5 - 0.6 * number, 1.6):.1f}" '
+            f'stroke-dasharray="{DASHES[number % len(DASHES)]}"'
+        )
         points = " ".join(
             f"{self._x(a):.1f},{self._y(t):.1f}"
             for a, t in zip(curve.asked, curve.taken, strict=True)
@@ -62,16 +68,16 @@ class Panel:
         )
         y = TOP + 20 + 22 * number
         return (
-            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.8"/>'
-            f'<rect x="{WIDTH + 8}" y="{y - 8}" width="14" height="4" fill="{colour}"/>'
-            f'<text x="{WIDTH + 28}" y="{y}" fill="#24292f">{escape(curve.name)}'
+            f'<polyline points="{points}" fill="none" {stroke}/>'
+            f'<line x1="{WIDTH + 8}" x2="{WIDTH + 36}" y1="{y - 4}" y2="{y - 4}" {stroke}/>'
+            f'<text x="{WIDTH + 44}" y="{y}" fill="{DARK}">{escape(curve.name)}'
             f'<tspan dx="6" fill="{GREY}">{curve.unallocated:.1f} % free</tspan></text>'
         )
 
 
 def page(title: str, curves: Sequence[Curve], first: float = 0.6, last: float = 1.3) -> str:
     """Returns a picture with one panel, from `first` to `last` of the cluster."""
-    width = WIDTH + LEGEND + 60
+    width = WIDTH + LEGEND
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT}" '
         'font-family="Helvetica, Arial, sans-serif" font-size="11">'

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from benchmarks.placement.fgd import Fgd
 from benchmarks.placement.ours import Placer
 from benchmarks.placement.workload import Machine, Task, machines, mix_of, shapes, tasks
 from rgpu_common.units import PPM
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rgpu_cluster.core.score import Weights
 
 # Tasks come until they have asked for so much of the cluster.
 MOST = 1.3
@@ -95,12 +90,3 @@ def curves(nodes: int, seed: int) -> list[Curve]:
         run(REMOTE, Elsewhere(Placer(cluster, "fgd", mix), cluster), drawn, capacity),
     ]
     return found + [run(name, Placer(cluster, name, mix), drawn, capacity) for name in ORDERS]
-
-
-def curves_of(nodes: int, seed: int, weights: Mapping[str, Weights]) -> list[Curve]:
-    """Runs these weights over the same cluster and the same tasks."""
-    cluster, drawn, capacity = _drawn(nodes, seed)
-    mix = mix_of(drawn)
-    return [
-        run(name, Placer(cluster, some, mix), drawn, capacity) for name, some in weights.items()
-    ]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rgpu_cluster.manager.shell import Shell
 
-# Events that are counted: kind -> what the counter's help says.
+# The kinds of events, each of which is counted: kind -> what the counter's help says.
 COUNTED = {
     "placed": "Requests that were placed.",
     "denied": "Requests that were denied.",
@@ -24,7 +24,19 @@ COUNTED = {
     "joined": "Streams of nodes that were accepted.",
     "cut": "Streams of nodes that ended.",
     "lost": "Nodes, and requests on them, that were lost.",
+    "drained": "Nodes that began to take no new leases.",
+    "undrained": "Nodes that take leases again.",
 }
+# Gauges of each model and pool of cards: name -> help, the sum that it shows, its unit in sums.
+CARD_GAUGES = {
+    "rgpu_pool_cards": ("Cards.", "cards", 1),
+    "rgpu_pool_guaranteed_cards": ("Guaranteed shares, in cards.", "guaranteed", PPM),
+    "rgpu_pool_memory_bytes": ("Memory of the cards.", "memory", 1),
+    "rgpu_pool_leased_memory_bytes": ("Memory of the leases.", "leased", 1),
+    "rgpu_pool_leases": ("Leases on the cards.", "leases", 1),
+}
+# Gauges of the cluster with the label `state`: name -> help.
+STATE_GAUGES = {"rgpu_pool_nodes": "Nodes.", "rgpu_pool_requests": "Requests by state."}
 
 
 class ManagerCollector:
@@ -40,13 +52,17 @@ class ManagerCollector:
         shell = self._shell
         for kind, text in COUNTED.items():
             yield CounterMetricFamily(f"rgpu_manager_{kind}", text, value=shell.counted[kind])
-        nodes = GaugeMetricFamily("rgpu_pool_nodes", "Nodes.", labels=["state"])
+        nodes = GaugeMetricFamily(
+            "rgpu_pool_nodes", STATE_GAUGES["rgpu_pool_nodes"], labels=["state"]
+        )
         known = list(shell.core.pool.nodes())
         there = sum(node.name in shell.links for node in known)
         nodes.add_metric(["connected"], there)
         nodes.add_metric(["silent"], len(known) - there)
         yield nodes
-        requests = GaugeMetricFamily("rgpu_pool_requests", "Requests by state.", labels=["state"])
+        requests = GaugeMetricFamily(
+            "rgpu_pool_requests", STATE_GAUGES["rgpu_pool_requests"], labels=["state"]
+        )
         stages = Counter(booking.stage for booking in shell.core.book)
         requests.add_metric(["waiting"], len(shell.core.line))
         for stage in Stage:
@@ -65,14 +81,7 @@ class ManagerCollector:
             mine["memory"] += card.memory_bytes
             mine["leased"] += load.used_bytes
             mine["leases"] += load.leases
-        rows = (
-            ("rgpu_pool_cards", "Cards.", "cards", 1),
-            ("rgpu_pool_guaranteed_cards", "Guaranteed shares, in cards.", "guaranteed", PPM),
-            ("rgpu_pool_memory_bytes", "Memory of the cards.", "memory", 1),
-            ("rgpu_pool_leased_memory_bytes", "Memory of the leases.", "leased", 1),
-            ("rgpu_pool_leases", "Leases on the cards.", "leases", 1),
-        )
-        for name, text, key, divisor in rows:
+        for name, (text, key, divisor) in CARD_GAUGES.items():
             family = gauge(name, text, labels=["model", "pool"])
             for labels, counts in sorted(sums.items()):
                 family.add_metric(list(labels), counts[key] / divisor)
