@@ -54,7 +54,7 @@ class NodeLink:
         self.name = node_name(report.name)
         self.server = bytes(report.server)
         self.host = bytes(report.host)
-        self.full = False
+        self._ends = False
         self._shell = shell
         self._base = base
         self._last = 0
@@ -97,17 +97,22 @@ class NodeLink:
     def send(self, message: agent_pb2.ManagerMessage) -> None:
         """Sends a message when the agent takes it."""
         if len(self._outbox) >= _MOST_UNREAD:
-            self.full = True
+            self.end()
         else:
             self._outbox.append(message)
+            self._wake.set()
+
+    def end(self) -> None:
+        """Has `next` return None."""
+        self._ends = True
         self._wake.set()
 
     async def next(self) -> agent_pb2.ManagerMessage | None:
-        """Waits for a message to send; None: the agent reads too slowly and has to go."""
-        while not self._outbox and not self.full:
+        """Waits for a message to send; None: the stream has to end."""
+        while not self._outbox and not self._ends:
             self._wake.clear()
             await self._wake.wait()
-        return None if self.full else self._outbox.popleft()
+        return None if self._ends else self._outbox.popleft()
 
     # From the agent
 

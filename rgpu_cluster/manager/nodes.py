@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 HEARTBEAT_SECONDS = 3.0
 _FIRST_SECONDS = 10.0
+# How long an agent whose stream ends has to take the last message.
+_LAST_SECONDS = 5.0
 MOST_NODES = 4096
 
 
@@ -82,7 +84,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def _serve(self, link: NodeLink, report: agent_pb2.NodeReport, context: Context) -> None:
         before = self.links.get(link.name)
         if before is not None:
-            before.full = True  # the same server has opened a new stream
+            before.end()  # the same server has opened a new stream
             self._left(before)
         # First, because the report may let requests in line have cards.
         self.links[link.name] = self._shell.links[link.name] = link
@@ -98,6 +100,9 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         writer = asyncio.ensure_future(_write(link, context))
         try:
             await asyncio.wait([reader, writer], return_when=asyncio.FIRST_COMPLETED)
+            # A status cannot follow a message that is on its way, so a write is not cut short.
+            link.end()
+            await asyncio.wait([writer], timeout=_LAST_SECONDS)
         finally:
             for task in (reader, writer):
                 task.cancel()
