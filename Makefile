@@ -8,7 +8,7 @@ BUILD ?= build/dev
 PAGES := $(shell git ls-files '*.md' ':!docs/reference/cuda.md' ':!docs/reference/ptx.md' ':!tests/spec/golden' 2>/dev/null)
 CXX_FILES := $(shell git ls-files '*.cc' '*.h' ':!tests/spec/golden' 2>/dev/null)
 
-.PHONY: dev gen check tidy test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick compat gpu-check demo-cluster containers format clean
+.PHONY: dev gen check tidy test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick compat gpu-check demo-cluster demo-manager containers format clean
 
 dev: ## a virtual environment with everything, rgpu installed in it
 	$(PYTHON) -m venv $(VENV)
@@ -23,6 +23,7 @@ gen: ## regenerate what is generated and committed (protobuf code, lock, pages)
 	$(BIN)/ruff check -q --fix rgpu_common/wire
 	$(BIN)/python -m cudaspec --pages .
 	$(BIN)/python -m rgpu_server.config_page docs/reference/server.md
+	$(BIN)/python -m rgpu_cluster.manager.page docs/reference/manager.md
 	$(BIN)/python -m rgpu_emu.ptx.page docs/reference/ptx.md
 
 check: ## everything that reads the code without running it
@@ -98,6 +99,9 @@ gpu-check: ## the same programs in process and over the wire on NVIDIA's driver
 
 demo-cluster: ## two nodes, three clients on three networks, a Prometheus, in namespaces (needs root)
 	$(RUN_PYTHON) examples/cluster
+
+demo-manager: ## a manager that places four programs on three nodes, a drain and a death (needs root)
+	$(RUN_PYTHON) examples/cluster docker-compose.manager.yml
 
 containers: ## the images, and docker-compose.yml under podman (Debian 12, needs root)
 	$(BIN)/python -m pip install '.[containers]'

@@ -13,6 +13,8 @@ from helpers.agent import GRPC as GRPC
 from helpers.agent import Agent as Agent
 from helpers.clients import environment
 from helpers.command import rgpu_command as rgpu_command
+from helpers.manager import ManagerProcess as ManagerProcess
+from helpers.manager import node as node
 from helpers.server import Server as TestServer
 
 

@@ -47,6 +47,11 @@ def host_sum(nonce: bytes, boot_id: str | None) -> bytes:
     return hashlib.sha256(nonce + boot_id.encode()).digest()
 
 
+def machine_name(boot_id: str | None) -> bytes:
+    """Returns a name of this machine until it boots again; b"" if its boot id is hidden."""
+    return b"" if boot_id is None else host_sum(b"rgpu machine", boot_id)
+
+
 def is_this_host(nonce: bytes, host: bytes) -> bool:
     """Returns True if `host` is this machine's hash for the nonce."""
     boot_id = read_boot_id()

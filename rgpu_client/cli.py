@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from netprobe.candidates import TRANSPORTS
+from rgpu_client.cluster.options import Wanted, add_options, wanted
+from rgpu_client.cluster.placing import manager_of, place_by_manager
 from rgpu_client.preload import client_environment, library_path
 from rgpu_client.program import before_start, cannot_start, find_program
 from rgpu_client.session.audit import is_loud
 from rgpu_client.session.check import FOR_EVER, claimed, wait_seconds
 from rgpu_client.session.launch import carried
 from rgpu_client.session.routes import on_paths
+from rgpu_client.session.start import on_path
 from rgpu_client.settings import (
     DEFAULT_SERVER,
     SESSION_SERVER_HELP,
@@ -29,7 +32,7 @@ from rgpu_client.trace import format_trace
 from rgpu_client.trace_page import read_traces
 from rgpu_common.command import FAILED, OK, Command
 from rgpu_common.endpoints import UcxEndpoint, parse_endpoint
-from rgpu_common.errors import UsageError
+from rgpu_common.errors import RgpuError, UsageError
 from rgpu_common.sharing import POLICIES
 from rgpu_common.tables import terminal_width
 
@@ -126,11 +129,26 @@ def _program(arguments: argparse.Namespace, usage: str) -> list[str]:
 
 def _environment(arguments: argparse.Namespace) -> dict[str, str]:
     """Returns the program's environment, with the paths to its servers."""
-    variables = _settings(arguments).variables()
-    environment = client_environment(os.environ, variables, library_path())
+    environment = _sized(arguments)
     loud = arguments.verbose or is_loud(environment)
     explicit = arguments.server is not None
     return on_paths(environment, _named(arguments), arguments.transport, loud, explicit=explicit)
+
+
+def _sized(arguments: argparse.Namespace) -> dict[str, str]:
+    """Returns the program's environment, with the sizes of its lease."""
+    return client_environment(os.environ, _settings(arguments).variables(), library_path())
+
+
+def _sized_for_any(arguments: argparse.Namespace) -> dict[str, str]:
+    """As `_sized`, where RGPU_SERVER or --server names several servers."""
+    variables = _settings(_without_server(arguments)).variables()
+    others = {name: text for name, text in os.environ.items() if name != "RGPU_SERVER"}
+    return client_environment(others, variables, library_path())
+
+
+def _without_server(arguments: argparse.Namespace) -> argparse.Namespace:
+    return argparse.Namespace(**{**vars(arguments), "server": None})
 
 
 def _named(arguments: argparse.Namespace) -> str:
@@ -149,6 +167,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
         help="stay the program's parent, keep its lease alive by calls, revoke it at the end",
     )
     _add_wait(parser)
+    add_options(parser)
 
 
 def _add_wait(parser: argparse.ArgumentParser) -> None:
@@ -165,17 +184,71 @@ def _add_wait(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     with before_start():
-        _settings(arguments).variables()  # first, so that wrong options are reported first
+        several = "," in (arguments.server or "")
+        named = _without_server(arguments) if several else arguments
+        _settings(named).variables()  # first, so that wrong options are reported first
+        where = wanted(arguments)
         command = _program(arguments, "rgpu run [OPTIONS] -- PROGRAM [ARGUMENTS]")
+        server = arguments.server or os.environ.get("RGPU_SERVER", "")
+        manager = None
+        if arguments.manager or not server:
+            manager = manager_of(arguments.manager, os.environ)
+        if manager is not None:
+            return _run_in_cluster(arguments, command, manager, where)
+        if "," in server:
+            _choose(arguments, server, where)
+        elif where.given:
+            raise UsageError(
+                "these options are for a cluster: name its manager (--manager or RGPU_MANAGER), or "
+                "several servers (--server a:7700,b:7700)"
+            )
         environment = _environment(arguments)
         if arguments.hold:
             return _run_held(arguments, command, environment)
-        environment = claimed(carried(environment), command[0], arguments.wait)
-        sys.stdout.flush()
-        try:
-            os.execve(command[0], command, environment)
-        except OSError as error:
-            raise cannot_start(command[0], error) from None
+        _become(command, claimed(carried(environment), command[0], arguments.wait))
+    raise AssertionError("a program that was started does not return")
+
+
+def _become(command: list[str], environment: dict[str, str]) -> None:
+    """Executes the program in place of this process; ProgramError."""
+    sys.stdout.flush()
+    try:
+        os.execve(command[0], command, environment)
+    except OSError as error:
+        raise cannot_start(command[0], error) from None
+
+
+def _run_in_cluster(
+    arguments: argparse.Namespace, command: list[str], manager: Endpoint, where: Wanted
+) -> int:
+    """Runs the program on the card that the manager chooses."""
+    if arguments.server:
+        raise UsageError("--manager chooses the server: leave out --server or --manager")
+    if arguments.hold:
+        raise UsageError("--hold keeps a lease of one server alive: name it with --server")
+    environment = _sized(arguments)
+    loud = arguments.verbose or is_loud(environment)
+    placed = place_by_manager(manager, where, environment, arguments.wait, loud=loud)
+    try:
+        chosen = on_path(placed.environment, placed.server, arguments.transport, loud)
+        _become(command, claimed(carried(chosen), command[0]))
+    except RgpuError:
+        placed.give_up()
+        raise
+    raise AssertionError("a program that was started does not return")
+
+
+def _choose(arguments: argparse.Namespace, servers: str, where: Wanted) -> None:
+    """Chooses one of several servers, as if the user had named it and its device."""
+    from rgpu_client.cluster.choosing import choose_server, servers_of
+
+    if arguments.device is not None or os.environ.get("RGPU_DEVICE"):
+        raise UsageError("a device is of one server: leave out --device, or name one server")
+    environment = _sized_for_any(arguments)
+    loud = arguments.verbose or is_loud(environment)
+    arguments.server, arguments.device = choose_server(
+        servers_of(servers), where, environment, wait=arguments.wait > 0, loud=loud
+    )
 
 
 def _run_held(

@@ -228,7 +228,8 @@ def client_environment(
 ) -> dict[str, str]:
     """Returns `environment` with a client's variables, and with the library's folder first."""
     result = {**SEND_PTX, **environment, **variables}
-    result.setdefault("RGPU_SERVER", str(configured_server(None, environment)))
+    if "RGPU_SERVER" not in variables:
+        result.setdefault("RGPU_SERVER", str(configured_server(None, environment)))
     paths = [p for p in environment.get("LD_LIBRARY_PATH", "").split(":") if p]
     others = [p for p in paths if p != str(folder)]
     result["LD_LIBRARY_PATH"] = ":".join([str(folder), *others])

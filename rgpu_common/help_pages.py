@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 TOPICS = {
     "client": "the client's commands and variables",
     "compatibility": "which programs run, which do not, and what to set",
+    "manager": "the manager of a cluster: options, configuration, events and metrics",
     "observe": "rgpu top, reports and metrics",
     "paths": "how a program's path to a server is chosen",
+    "placement": "how a manager chooses a card, and how to read `rgpu explain`",
     "security": "who is who, and what isolates tenants",
     "server": "the server's options and configuration",
     "transports": "the transports, and what each of them needs",

@@ -16,9 +16,9 @@ KNOWN = frozenset(
     for name in (
         "AGENT_LOG", "AGENT_SECONDS", "AGENT_TEXTFILE", "COMPRESSION", "DEVICE",
         "HIDE_NVJITLINK", "LEASE", "LIBCUDA", "LIBSSL", "LIBUCP", "LIBZSTD", "LIMIT", "LOG",
-        "MEMORY", "MOVE", "PATHS", "POLICY", "PRIORITY", "RESUME", "SERVER", "SHARE", "TENANT",
-        "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN", "TOKEN_FILE", "TOKEN_FILES", "TRACE",
-        "TRANSPORT", "WEIGHT", "WORKLOAD",
+        "MANAGER", "MEMORY", "MOVE", "NODE", "PATHS", "POLICY", "PRIORITY", "RACK", "RESUME",
+        "SERVER", "SHARE", "TENANT", "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN", "TOKEN_FILE",
+        "TOKEN_FILES", "TRACE", "TRANSPORT", "WEIGHT", "WORKLOAD",
     )
 )  # fmt: skip
 # Variables by which rgpu's own processes tell each other something, and those of its tests and

@@ -19,20 +19,20 @@ from rgpu_server.default_devices import Chosen, look_for_devices
 if TYPE_CHECKING:
     import argparse
 
-_LEVELS = ("debug", "info", "warning", "error")
+LEVELS = ("debug", "info", "warning", "error")
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     for row in keys_of(ServerConfig):
         if row.option is not None:
-            _add(parser, row, row.option)
+            add_option(parser, row, row.option)
     parser.add_argument("--config", type=Path, metavar="FILE", help="The configuration, in TOML.")
     parser.add_argument(
-        "--log-level", choices=_LEVELS, default="info", help="How much to log on stderr."
+        "--log-level", choices=LEVELS, default="info", help="How much to log on stderr."
     )
 
 
-def _add(parser: argparse.ArgumentParser, row: Key, option: Option) -> None:
+def add_option(parser: argparse.ArgumentParser, row: Key, option: Option) -> None:
     """Adds the option of a key. Its value is None where the command line does not say it."""
     said = plain_words(help_of(row, option).replace("`", "")).replace("%", "%%")
     if not option.metavar:

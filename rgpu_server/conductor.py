@@ -101,6 +101,8 @@ class Conductor:
         )
         self.counts = SessionCounts()
         self.changed = asyncio.Event()
+        # Called after each event; None: nobody listens.
+        self.on_change: Callable[[], None] | None = None
         # Without it nobody schedules and nothing outlives the daemon.
         self.handover: SessionWatcher | None = None
         self._equipment = equipment
@@ -154,6 +156,8 @@ class Conductor:
             self._feeding = False
         self._set_timer()
         self.changed.set()
+        if self.on_change is not None:
+            self.on_change()
 
     def next_request(self) -> int:
         """Returns a fresh number for an event that wants an answer."""

@@ -14,6 +14,7 @@ from rgpu_common.errors import ConfigError, UsageError
 from rgpu_common.key_kinds import Flag, Folder, Integer, Seconds, Size, SizeOrPart, Text
 from rgpu_common.keys import Option, key, part
 from rgpu_common.units import MAX_BYTES, parse_bytes
+from rgpu_server.agent.settings import Cluster
 from rgpu_server.config_kinds import (
     Devices,
     DeviceSpec,
@@ -260,6 +261,7 @@ class ServerConfig:
     probe: ProbeOptions = part(ProbeOptions)
     identity: Identity = part(Identity)
     tls: Tls = part(Tls)
+    cluster: Cluster = part(Cluster)
     policy: Policy = part(Policy)
     limits: Limits = part(Limits)
     tenants: dict[str, TenantPolicy] = key(

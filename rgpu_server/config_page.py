@@ -40,6 +40,7 @@ _TABLES = {
     "metrics": "what Prometheus reads",
     "record": "the record of usage",
     "probe": "measurements of the network",
+    "cluster": "the cluster that the server joins",
 }
 
 

@@ -15,6 +15,7 @@ from netprobe.identity import HostIdentity, identity_in
 from rgpu_common.clock import MonotonicClock
 from rgpu_common.endpoints import GrpcEndpoint, speaks_tls
 from rgpu_common.errors import ConfigError, ServerError
+from rgpu_server.agent.membership import Membership, join
 from rgpu_server.conductor import Conductor, Equipment
 from rgpu_server.core.events import Started, StopRequested
 from rgpu_server.core.isolation import Process
@@ -28,7 +29,7 @@ from rgpu_server.identity.access_tokens import existing_access_tokens
 from rgpu_server.identity.authenticator import Authenticator
 from rgpu_server.identity.guard import Guard
 from rgpu_server.isolation import Isolation, isolation_of, worker_of
-from rgpu_server.observe.collector import Sources
+from rgpu_server.observe.collector import Collector, Sources
 from rgpu_server.observe.metrics import Metrics
 from rgpu_server.observe.recorder import Recorder
 from rgpu_server.observe.snapshot import Observer
@@ -117,6 +118,7 @@ class Daemon:
         """
         metrics = None
         api = None
+        joining = None
         try:
             bound = await self._open()
             self._handover.adopt(self._link.open())
@@ -129,9 +131,12 @@ class Daemon:
             self.door.start()
             # Last of all, so that /health answers when sessions can be opened.
             metrics = await self._start_metrics()
+            joining = join(self._config.cluster, bound, self._membership())
             ready(bound)
             await self._stop.wait()
         finally:
+            if joining is not None:
+                await joining.close()
             await self.door.stop()
             self.probes.close()
             await self._entrances.close()
@@ -151,6 +156,9 @@ class Daemon:
         self.probes.endpoints = offered(bound)
         return bound
 
+    def _membership(self) -> Membership:
+        return Membership(self.conductor, self._inventory, self.probes.identity.server)
+
     def _services(self) -> Services:
         network = NetworkService(self.probes.identity, self.probes.endpoints)
         return Services(self.observer, Control(self.conductor), self.recorder, network)
@@ -167,10 +175,19 @@ class Daemon:
             self._entrances.figures,
             self.isolation,
         )
-        metrics = Metrics(sources, self._config.observing.gpumanager)
+        collector = Collector(sources, self._config.observing.gpumanager)
+        metrics = Metrics(collector, self.authenticator, self._health)
         where = await metrics.start(self._config.metrics)
         log.info("metrics on http://%s/metrics", where)
         return metrics
+
+    def _health(self) -> tuple[int, str]:
+        """Returns the status and the text of `/health`."""
+        broken = self.observer.broken_libraries()
+        if broken:
+            return 503, f"workers do not start: {broken}\n"
+        weak = "".join(f"weak isolation: {line}\n" for line in self.isolation.lines())
+        return 200, f"ok\n{weak}"
 
     def stop(self, end_sessions: bool) -> None:
         """Begins the end.  Sessions that run go on unless they are to be ended."""
@@ -314,7 +331,7 @@ def serve(config: ServerConfig, remarks: Sequence[str] = ()) -> None:
         daemon = Daemon(config, inventory, isolation)
         await daemon.run(lambda bound: _announce(inventory, bound, remarks))
 
-    _run(main)
+    run_loop(main)
 
 
 def _reports(inventory: Inventory) -> Iterator[tuple[Process, str]]:
@@ -334,7 +351,8 @@ def _announce(inventory: Inventory, bound: Sequence[Endpoint], remarks: Sequence
         log.info("%s workers: %s", kind, ceiling)
 
 
-def _run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def run_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Runs `main` to its end, on uvloop where it is installed."""
     try:
         import uvloop
     except ImportError:

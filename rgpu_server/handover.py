@@ -15,6 +15,7 @@ from rgpu_common.wire.handshake import SECRET_BYTES
 from rgpu_common.wire.hello import Hello
 from rgpu_common.wire.status import CUDA_ERROR_DEVICE_UNAVAILABLE
 from rgpu_common.wire.worker import End, encode_end
+from rgpu_server.core.booked import booked_of
 from rgpu_server.core.events import Adopted
 from rgpu_server.core.lease import Lease
 from rgpu_server.core.model import PPM, LeaseKey, LeaseState, Quota, SessionState
@@ -261,6 +262,7 @@ class Handover:
             "uuid": self._uuids[lease.device],
             "quota": _quota_record(lease.quota),
             "first": _quota_record(lease.first),
+            "booked": None if lease.booked is None else lease.booked.record(),
             "explicit": lease.explicit,
             "ttl_seconds": lease.ttl_seconds,
             "address": lease.address,
@@ -302,6 +304,7 @@ def _lease(lease: str, record: Mapping[str, Any], ordinals: Mapping[str, int]) -
         stopped=bool(record.get("stopped", record.get("paused"))),
         state=LeaseState.__members__.get(str(record.get("state")), LeaseState.ACTIVE),
         first=_quota(record.get("first")),
+        booked=booked_of(record.get("booked")),
     )
 
 

@@ -1,6 +1,6 @@
 """Runs docker-compose.yml without a container engine: `make demo-cluster`, as root.
 
-python examples/cluster [--verbose]
+python examples/cluster [--verbose] [FILE]
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ LAST = "report"
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 _PROGRAMS = {
-    "nginx": "nginx-light (Debian)",
-    "prometheus": "prometheus (Debian)",
     "openssl": "openssl",
     "rgpu": "rgpu-cuda (python -m pip install .)",
     "netprobe": "rgpu-cuda (python -m pip install .)",
 }
+# Programs of Debian that services are.
+_DEBIAN = {"nginx": "nginx-light (Debian)", "prometheus": "prometheus (Debian)"}
 
 
 @dataclass
@@ -161,14 +161,16 @@ class Cluster:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="demo-cluster", description=__doc__)
     parser.add_argument("--verbose", action="store_true", help="print what every container says")
-    verbose = parser.parse_args().verbose
+    parser.add_argument(
+        "file", nargs="?", type=Path, default=ROOT / "docker-compose.yml", metavar="FILE",
+        help="another file for docker compose",
+    )  # fmt: skip
+    asked = parser.parse_args()
     signal.signal(signal.SIGTERM, _interrupted)
     try:
         containers.check()
-        missing = sorted({how for name, how in _PROGRAMS.items() if not containers.find(name)})
-        if missing:
-            raise ClusterError(f"the demo needs {', '.join(missing)}: install them first")
-        return run(verbose)
+        _check(_PROGRAMS)
+        return run(asked.file, asked.verbose)
     except (ClusterError, compose.ComposeError) as error:
         print(f"demo-cluster: {error}", file=sys.stderr)
     except KeyboardInterrupt:
@@ -176,15 +178,22 @@ def main() -> int:
     return 1
 
 
-def run(verbose: bool) -> int:
+def _check(needed: dict[str, str]) -> None:
+    """ClusterError if programs are missing. needed: name -> what installs it."""
+    missing = sorted({how for name, how in needed.items() if not containers.find(name)})
+    if missing:
+        raise ClusterError(f"the demo needs {', '.join(missing)}: install them first")
+
+
+def run(file: Path, verbose: bool) -> int:
     """The whole demo, in a folder that is gone afterwards; its exit code."""
     with tempfile.TemporaryDirectory(prefix="rgpu-cluster-") as name:
         folder = Path(name)
         secrets = folder / "secrets"
         make_secrets.make(secrets)
-        project = compose.read(
-            ROOT / "docker-compose.yml", {**os.environ, "RGPU_SECRETS": str(secrets)}
-        )
+        project = compose.read(file, {**os.environ, "RGPU_SECRETS": str(secrets)})
+        programs = {service.words[0] for service in project.services}
+        _check({name: how for name, how in _DEBIAN.items() if name in programs})
         cluster = Cluster(project, folder, verbose)
         try:
             status = cluster.up()

@@ -41,7 +41,7 @@ def make(folder: Path) -> None:
     """Makes what is not there."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     certificate(folder, "proxy")
-    for tenant in ("operator", "bob", "carol"):
+    for tenant in ("operator", "bob", "carol", "nodes"):
         access_token(folder, tenant)
     for file in folder.iterdir():
         file.chmod(0o644)

@@ -69,10 +69,18 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Ended:
+    """Note that a placed request has ended: its daemon has its lease no more."""
+
+    id: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class Refresh:
     """Ask the agent of a node for a full report: its daemon refused what the pool says it has."""
 
     node: str
 
 
-Action = Grant | Revoke | Placed | Waiting | Denied | Lost | Refresh
+Action = Grant | Revoke | Placed | Waiting | Denied | Lost | Ended | Refresh

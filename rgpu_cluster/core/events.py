@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,6 +33,13 @@ class NodeBeat:
 
     name: str
     generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCut:
+    """The connection to a node's agent has ended. It may come back within a moment."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,16 @@ class Granted:
     generation: int
 
 
+class Ground(Enum):
+    """Why a daemon refuses. ROOM: it has less room than the pool believes. TENANT: the tenant has
+    what it may have there, which can pass. FORBIDDEN: it never allows this request.
+    """
+
+    ROOM = "room"
+    TENANT = "tenant"
+    FORBIDDEN = "forbidden"
+
+
 @dataclass(frozen=True, slots=True)
 class GrantFailed:
     """A daemon refused the lease, or did not answer.
@@ -79,6 +97,7 @@ class GrantFailed:
     attempt: int
     why: str
     certain: bool
+    ground: Ground = Ground.ROOM
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +128,7 @@ class Tick:
 Event = (
     NodeReported
     | NodeBeat
+    | NodeCut
     | Asked
     | Withdrawn
     | Granted

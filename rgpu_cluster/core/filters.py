@@ -14,7 +14,7 @@ from rgpu_cluster.core.request import Mode
 from rgpu_common.units import PPM
 
 if TYPE_CHECKING:
-    from rgpu_cluster.core.card import Labels, Load
+    from rgpu_cluster.core.card import Card, Labels, Load
     from rgpu_cluster.core.classes import Kind, State
     from rgpu_cluster.core.node import Site
     from rgpu_cluster.core.request import Request
@@ -38,10 +38,27 @@ class Reason(Enum):
     AFFINITY = "has leases, and none with the affinity that was asked for"
     ANTI_AFFINITY = "has a lease with the anti-affinity that was asked for"
     EXCLUSION = "has leases with another exclusion label"
+    BARRED = "is on a server that does not allow it"
     PER_NODE = "is on a node that has as many cards of this request as it may"
 
 
-def of_kind(kind: Kind, request: Request) -> Reason | None:
+PASSING = frozenset(
+    {
+        Reason.TAINT,
+        Reason.BANDWIDTH,
+        Reason.TIME,
+        Reason.MEMORY,
+        Reason.NOT_WHOLE,
+        Reason.TAKEN_WHOLE,
+        Reason.AFFINITY,
+        Reason.ANTI_AFFINITY,
+        Reason.EXCLUSION,
+    }
+)
+"""Reasons that end when leases end, or when a node is itself again."""
+
+
+def of_kind(kind: Kind | Card, request: Request) -> Reason | None:
     """Returns why no card of this kind can take the request."""
     if request.model and kind.model != request.model:
         return Reason.MODEL
@@ -49,7 +66,7 @@ def of_kind(kind: Kind, request: Request) -> Reason | None:
         return Reason.POOL
     if kind.mig != request.mig:
         return Reason.MIG
-    if kind.memory_bytes < request.memory_bytes:
+    if kind.memory_bytes < request.memory_on(kind.memory_bytes):
         return Reason.MEMORY_TOTAL
     return None
 
@@ -78,7 +95,7 @@ def of_state(state: State, kind: Kind, request: Request, mode: Mode) -> Reason |
         return Reason.NOT_WHOLE
     if load.used_ppm + request.share_ppm > PPM:
         return Reason.TIME
-    if load.used_bytes + request.memory_bytes > kind.memory_bytes:
+    if load.used_bytes + request.memory_on(kind.memory_bytes) > kind.memory_bytes:
         return Reason.MEMORY
     if mode >= Mode.NEAR and _lacks_bandwidth(state, request):
         return Reason.BANDWIDTH

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from rgpu_cluster.core.request import Mode
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from rgpu_cluster.core.card import CardId
     from rgpu_cluster.core.classes import Kind, Members, State
     from rgpu_cluster.core.node import Site
@@ -28,17 +30,18 @@ class Found(NamedTuple):
     state: State
     members: Members | tuple[CardId, ...]
 
-    def pick(self, number: int, home: str) -> CardId:
+    def pick(self, number: int, home: str, barred: Container[str] = ()) -> CardId:
         """Returns one of the cards: the same for the same number and history.
 
-        Different numbers spread over the class. home: the program's own node.
+        Different numbers spread over the class. home: the program's own node. barred: nodes of
+        which it takes none.
         """
         count = len(self.members)
         for step in range(count):
             card = self.members[(number + step) % count]
-            if self.mode <= Mode.LOCAL or card.node != home:
+            if self.mode <= Mode.LOCAL or (card.node != home and card.node not in barred):
                 return card
-        raise AssertionError("a class was found whose cards are all on the program's own node")
+        raise AssertionError("a class was found of which no card can be used")
 
 
 def order(found: Found) -> tuple[int, int, int, int, int]:

@@ -7,7 +7,7 @@ from a card that it cannot use itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rgpu_common.units import PPM
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rgpu_cluster.core.decision import Refusal
+    from rgpu_cluster.core.limits import Limits
     from rgpu_cluster.core.pool import Pool
     from rgpu_cluster.core.request import Request
 
@@ -25,7 +26,10 @@ class Entry:
     """One request in line.
 
     since_ns: since when it waits. refusal: why it was not placed when it was last tried.
-    told: the place in line of which its client knows. attempt: how often it was placed.
+    told: the place in line of which its client knows. attempt: how often it was placed. refused:
+    what a daemon said when it refused the request last; refusals: how often that was in a row;
+    not_before_ns: when it is tried again; hopeless: it is not tried again. passing: the barred
+    nodes that may allow it later. tried: the state of the pool in which it did not fit.
     """
 
     request: Request
@@ -37,6 +41,28 @@ class Entry:
     refusal: Refusal | None = None
     told: int = 0
     attempt: int = 0
+    refused: str = ""
+    refusals: int = 0
+    not_before_ns: int = 0
+    hopeless: bool = False
+    passing: set[str] = field(default_factory=set)
+    tried: tuple[int, int] = (-1, -1)
+
+    def bar(self, node: str, *, passing: bool) -> None:
+        """Keeps the request off a node; `passing`: until all others were tried."""
+        self.request = replace(self.request, barred=self.request.barred | {node})
+        if passing:
+            self.passing.add(node)
+
+    def unbar(self) -> None:
+        """Lets it try again the nodes that may allow it now."""
+        self.request = replace(self.request, barred=self.request.barred - self.passing)
+        self.passing.clear()
+
+    def rest(self, now_ns: int, limits: Limits) -> None:
+        """Has it tried again later, the later the more often it was refused."""
+        later = min(limits.retry_ns << min(self.refusals, 32), limits.longest_retry_ns)
+        self.not_before_ns = now_ns + later
 
 
 class Line:
@@ -44,6 +70,8 @@ class Line:
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
+        # Counts the requests that have come.
+        self.changes = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -60,6 +88,7 @@ class Line:
 
     def add(self, entry: Entry) -> None:
         """Adds a request."""
+        self.changes += 1
         self._entries[entry.request.id] = entry
 
     def remove(self, request: str) -> bool:

@@ -11,49 +11,30 @@ report. So a manager that is killed loses nothing that a report and its clients 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rgpu_cluster.core import events as ev
-from rgpu_cluster.core.actions import Action, Denied, Grant, Lost, Placed, Refresh, Revoke, Waiting
+from rgpu_cluster.core.actions import Action, Denied, Ended, Lost, Placed, Refresh, Revoke
 from rgpu_cluster.core.book import Book, Booking, Stage
-from rgpu_cluster.core.card import Holding
 from rgpu_cluster.core.clock import OwnClock
-from rgpu_cluster.core.decision import Candidate, Decision, Refusal
-from rgpu_cluster.core.line import Entry, Line, dominant_shares, members
+from rgpu_cluster.core.dealing import Dealer
+from rgpu_cluster.core.decision import Candidate, Decision
+from rgpu_cluster.core.limits import Limits
+from rgpu_cluster.core.line import Entry, Line
 from rgpu_cluster.core.paths import Paths
-from rgpu_cluster.core.place import place
 from rgpu_cluster.core.pool import Pool
-from rgpu_cluster.core.request import Mode
+from rgpu_cluster.core.request import Mode, holding_of
 from rgpu_cluster.core.score import PRESETS, Score, Weights
-from rgpu_common.units import PPM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from rgpu_cluster.core.card import CardId
+    from rgpu_cluster.core.card import CardId, Holding
     from rgpu_cluster.core.node import Node
     from rgpu_cluster.core.request import Request
 
-SECOND = 1_000_000_000
-# The taint of a node whose daemon refused what the pool says it has.
+# The taint of a node whose daemon refused what the pool says it has, or cannot be asked.
 STALE = "stale"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How long the manager waits, in ns, and how much it keeps.
-
-    silence_ns: a node whose agent is silent for so long is lost.
-    grant_ns: a daemon that has not answered for so long is told to revoke, and the request is
-        placed again.
-    line: the most requests in line; line_per_tenant: of one tenant.
-    """
-
-    silence_ns: int = 15 * SECOND
-    grant_ns: int = 10 * SECOND
-    line: int = 10_000
-    line_per_tenant: int = 1_000
 
 
 class Manager:
@@ -64,12 +45,17 @@ class Manager:
         self.paths = Paths()
         self.line = Line()
         self.book = Book()
-        self._weights = weights
         self._limits = limits or Limits()
+        self._dealer = Dealer(self.pool, self.paths, self.line, self.book, weights, self._limits)
         self._clock = OwnClock()
         self._seen_ns: dict[str, int] = {}
         self._numbers = 0
         self._actions: list[Action] = []
+
+    @property
+    def now_ns(self) -> int:
+        """The manager's own time."""
+        return self._clock.now_ns
 
     def handle(self, event: ev.Event, now_ns: int) -> list[Action]:
         """Takes an event and returns what to do, in order. now_ns: any clock of the shell."""
@@ -82,6 +68,9 @@ class Manager:
             case ev.NodeBeat(name):
                 if self.pool.node(name) is not None:
                     self._seen_ns[name] = self._clock.now_ns
+            case ev.NodeCut(name):
+                if self.pool.node(name) is not None:
+                    self.pool.taint(name, STALE)
             case ev.Asked():
                 self._asked(event)
             case ev.Withdrawn(request):
@@ -94,9 +83,10 @@ class Manager:
                 self._revoked(request, node, attempt)
             case ev.PathMeasured(client, server, figures):
                 self.paths.learn(client, server, figures)
+                self._dealer.again()
             case ev.Tick():
                 self._tick()
-        self._try_line()
+        self._actions += self._dealer.deal(self._clock.now_ns)
         return self._actions
 
     # Nodes.
@@ -106,6 +96,7 @@ class Manager:
         known = self.pool.node(node.name)
         if known is not None and not _is_news(node, known):
             return
+        sizes = {card.id: card.memory_bytes for card in node.cards}
         present = {h.lease: h.attempt for some in held.values() for h in some}
         ended = []
         for booking in self.book.on(node.name):
@@ -120,7 +111,11 @@ class Manager:
                 ended.append(booking)
             elif booking.stage is Stage.PENDING or node.name in booking.waiting_for:
                 for card in booking.cards_on(node.name):
-                    held.setdefault(card, []).append(_holding(entry))
+                    mine = holding_of(entry.request, sizes.get(card, 0), entry.attempt)
+                    there = held.setdefault(card, [])
+                    # An earlier attempt that is being revoked keeps the room as well.
+                    if all(h.lease != mine.lease for h in there):
+                        there.append(mine)
         self._end_strays(node.name, present)
         self.pool.report(node, held)
         for lease in present:
@@ -130,6 +125,7 @@ class Manager:
                 self._adopt(waiting)
         for booking in ended:
             booking.granted.pop(node.name, None)
+            self._actions.append(Ended(booking.entry.request.id, node.name))
             self._undo(booking, again=False, without=node.name)
 
     def _end_strays(self, node: str, present: Mapping[str, int]) -> None:
@@ -137,8 +133,11 @@ class Manager:
         for lease, attempt in present.items():
             booking = self.book.get(lease)
             entry = booking.entry if booking is not None else self.line.get(lease)
-            # One that waits and has not been placed yet takes over what a daemon has.
-            if entry is not None and entry.attempt and entry.attempt != attempt:
+            # One that waits and has not been placed yet takes over what a daemon has. One that is
+            # in line again has given up all of its attempts.
+            if entry is None or not entry.attempt:
+                continue
+            if booking is None or entry.attempt != attempt:
                 self._actions.append(Revoke(lease, node, attempt))
 
     def _lose(self, name: str) -> None:
@@ -154,11 +153,15 @@ class Manager:
             else:
                 again = booking.again or booking.stage is Stage.PENDING
                 self._undo(booking, again=again, without=name)
+        node = self.pool.node(name)
+        if node is not None:
+            self._dealer.absent[name] = (node, self._clock.now_ns)
         self.pool.lose(name)
         self._seen_ns.pop(name, None)
 
     def _tick(self) -> None:
         now_ns = self._clock.now_ns
+        self.paths.grow_older(now_ns)
         for name, seen in list(self._seen_ns.items()):
             if now_ns - seen > self._limits.silence_ns:
                 self._lose(name)
@@ -206,8 +209,9 @@ class Manager:
         request = entry.request
         cards = tuple(sorted(self.pool.leases()[request.id]))
         attempts = {h.attempt for card in cards for h in self._holdings_of(request.id, card)}
-        if len(attempts) > 1 or len(cards) < request.cards:
-            # Some of its daemons have it, or have it from different attempts: placed anew.
+        if len(attempts) > 1 or len(cards) != request.cards:
+            # Only some of its daemons have it, one more than was asked, or they have it from
+            # different attempts: placed anew.
             entry.attempt = max(attempts) + 1
             self.line.add(entry)
             self._revoke_all(request.id)
@@ -268,6 +272,7 @@ class Manager:
             return
         for one in gang:
             one.stage = Stage.PLACED
+            one.entry.refused, one.entry.refusals = "", 0
             self._actions.append(Placed(one.entry.request.id, one.decision))
 
     def _grant_failed(self, event: ev.GrantFailed) -> None:
@@ -276,13 +281,29 @@ class Manager:
             return
         if booking.stage is not Stage.PENDING:
             return
-        if self.pool.node(event.node) is not None:
+        self._note_refusal(booking.entry, event)
+        if event.ground is ev.Ground.ROOM and self.pool.node(event.node) is not None:
             # The pool is wrong about this node, so nothing more is placed there for now.
             self.pool.taint(event.node, STALE)
             self._actions.append(Refresh(event.node))
         for one in self._gang_of(booking):
             refused = event.node if event.certain and one is booking else ""
             self._undo(one, again=True, without=refused)
+
+    def _note_refusal(self, entry: Entry, event: ev.GrantFailed) -> None:
+        """Has a request that waits be tried again later.
+
+        One that does not wait is tried at once, a few times, because another node may take it. So
+        is one that this node does not allow.
+        """
+        entry.refused = event.why
+        entry.refusals += 1
+        if event.ground is not ev.Ground.ROOM:
+            entry.bar(event.node, passing=event.ground is ev.Ground.TENANT)
+        elif entry.wait:
+            entry.rest(self._clock.now_ns, self._limits)
+        elif entry.refusals >= self._limits.refusals:
+            entry.hopeless = True
 
     def _revoked(self, request: str, node: str, attempt: int) -> None:
         booking = self.book.get(request)
@@ -319,66 +340,10 @@ class Manager:
         request = booking.entry.request.id
         self.book.remove(request)
         self.pool.release(request)
-        if booking.again:
+        if booking.again and booking.entry.hopeless:
+            self._actions.append(Denied(request, booking.entry.refused))
+        elif booking.again:
             self.line.add(booking.entry)
-
-    # Placement.
-
-    def _try_line(self) -> None:
-        if not self.line:
-            return
-        failed: set[Request] = set()
-        for entry in self.line.order(dominant_shares(self.pool)):
-            if entry.request.id not in self.line or entry.request.id in self.pool.leases():
-                # It was placed with its gang; or an earlier lease of it is being revoked.
-                continue
-            shape = replace(entry.request, id="-", tenant="-")
-            together = members(entry, self.line)
-            if together is None or (shape in failed and not entry.gang and entry.wait):
-                continue
-            refusal = self._place_all(together)
-            if refusal is None:
-                continue
-            failed.add(shape)
-            for one in together:
-                one.refusal = refusal
-                if not one.wait or not refusal.possible:
-                    self.line.remove(one.request.id)
-                    self._actions.append(Denied(one.request.id, refusal.remedy, refusal))
-        self._tell_places()
-
-    def _place_all(self, entries: Iterable[Entry]) -> Refusal | None:
-        """Places requests together, or none of them. Returns why the first of them failed."""
-        placed: list[tuple[Entry, Decision]] = []
-        for entry in entries:
-            answer = place(self.pool, entry.request, self.paths, self._weights)
-            if isinstance(answer, Refusal):
-                for done, _ in placed:
-                    self.pool.release(done.request.id)
-                return answer
-            entry.attempt += 1
-            for card in answer.chosen.cards:
-                bandwidth = entry.request.bandwidth_bps if answer.chosen.mode >= Mode.NEAR else 0
-                self.pool.take(card, _holding(entry), bandwidth)
-            placed.append((entry, answer))
-        for entry, decision in placed:
-            self._book(entry, decision)
-        return None
-
-    def _book(self, entry: Entry, decision: Decision) -> None:
-        self.line.remove(entry.request.id)
-        booking = Booking(entry, decision, since_ns=self._clock.now_ns)
-        booking.waiting_for = set(booking.nodes())
-        self.book.add(booking)
-        for node in booking.nodes():
-            self._actions.append(Grant(entry.request, node, booking.cards_on(node), entry.attempt))
-
-    def _tell_places(self) -> None:
-        ordered = self.line.order(dominant_shares(self.pool))
-        for number, entry in enumerate(ordered, start=1):
-            if entry.told != number and entry.wait:
-                entry.told = number
-                self._actions.append(Waiting(entry.request.id, number, entry.refusal))
 
 
 def _is_news(node: Node, known: Node) -> bool:
@@ -386,17 +351,3 @@ def _is_news(node: Node, known: Node) -> bool:
     if STALE in known.taints:
         return node.generation >= known.generation
     return node.generation > known.generation
-
-
-def _holding(entry: Entry) -> Holding:
-    """Returns what a request takes of each of its cards."""
-    request = entry.request
-    return Holding(
-        lease=request.id,
-        tenant=request.tenant,
-        share_ppm=PPM if request.whole else request.share_ppm,
-        memory_bytes=request.memory_bytes,
-        labels=request.labels,
-        whole=request.whole,
-        attempt=entry.attempt,
-    )

@@ -7,7 +7,7 @@ program waits for the network for each second of device time; here in integers, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from rgpu_common.units import PPM
@@ -24,6 +24,7 @@ NS = 1_000_000_000
 UNMEASURED_PPM = 500_000
 AGE_SECONDS = 1800
 MOST_WIDENING_PPM = 1_000_000
+AGE_STEP_SECONDS = 30
 
 
 class End(NamedTuple):
@@ -97,10 +98,24 @@ class Paths:
     ) -> None:
         self._measured = dict(measured or {})
         self._declared = dict(declared or {})
+        self._aged_ns = 0
 
     def learn(self, client: End, server: End, figures: Figures) -> None:
         """Takes a measurement; it replaces an earlier one of the same class."""
         self._measured[client, server] = figures
+
+    def grow_older(self, now_ns: int) -> None:
+        """Counts up the ages of all measurements. now_ns: of a clock that never goes back."""
+        passed = (now_ns - self._aged_ns) // NS
+        if passed < AGE_STEP_SECONDS:
+            return
+        self._aged_ns = now_ns
+        for ends, figures in self._measured.items():
+            self._measured[ends] = replace(figures, age_seconds=figures.age_seconds + passed)
+
+    def measured(self) -> Mapping[tuple[End, End], Figures]:
+        """Returns the measured classes of paths."""
+        return self._measured
 
     def predict(self, client: Client, site: Site, profile: Profile) -> Predicted:
         """Returns what the path from a client to a site is predicted to cost.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import heapq
 import zlib
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from rgpu_cluster.core import filters, several
+from rgpu_cluster.core import feasible, filters, several
 from rgpu_cluster.core.decision import Candidate, Decision, Refusal, Rejected
 from rgpu_cluster.core.found import Found, order
 from rgpu_cluster.core.fragmentation import USUAL, Mix
 from rgpu_cluster.core.paths import HERE, Paths, Predicted
-from rgpu_cluster.core.request import Mode, describe
+from rgpu_cluster.core.request import Mode
 from rgpu_cluster.core.score import PRESETS, Scorer, Weights
-from rgpu_common.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,15 +35,20 @@ class Search:
         self.found: list[Found] = []
         self.rejected: list[Rejected] = []
         self._pool = pool
-        self._paths = paths
+        self.paths = paths
         self._request = request
         self._scorer = scorer
         # The program's own node is judged by itself: it is nearer than the site it belongs to.
         self._home: dict[tuple[Kind, Site, State], tuple[CardId, ...]] = {}
-        node = pool.node(request.client.node)
-        for card in node.cards if node is not None else ():
-            where = pool.classes.where(card.id)
-            self._home[where] = (*self._home.get(where, ()), card.id)
+        if request.client.node not in request.barred:
+            for card in _cards_of(pool, request.client.node):
+                where = pool.classes.where(card)
+                self._home[where] = (*self._home.get(where, ()), card)
+        self._barred = Counter(
+            pool.classes.where(card)
+            for name in sorted(request.barred)
+            for card in _cards_of(pool, name)
+        )
 
     def run(self) -> None:
         """Fills `found` and `rejected`."""
@@ -61,17 +66,21 @@ class Search:
     def _elsewhere(self, kind: Kind, site: Site, states: Mapping[State, Members]) -> None:
         """Considers the cards that are not on the program's own node."""
         client = self._request.client
-        at_home = {
+        without = {
             where[2]: len(cards) for where, cards in self._home.items() if where[:2] == (kind, site)
         }
+        for where, count in self._barred.items():
+            if where[:2] == (kind, site):
+                without[where[2]] = without.get(where[2], 0) + count
+                self.rejected.append((filters.Reason.BARRED, count))
         mode = Mode.NEAR if client.rack and client.rack == site.rack else Mode.ANY
-        predicted = self._paths.predict(client, site, self._request.profile)
+        predicted = self.paths.predict(client, site, self._request.profile)
         reason = filters.of_mode(mode, predicted.slowdown_ppm, self._request)
         if reason is None:
-            self._consider(mode, predicted, kind, site, states, at_home)
+            self._consider(mode, predicted, kind, site, states, without)
             return
         for state, members in states.items():
-            self.rejected.append((reason, len(members) - at_home.get(state, 0)))
+            self.rejected.append((reason, len(members) - without.get(state, 0)))
 
     def _consider(
         self,
@@ -97,6 +106,11 @@ class Search:
                 self.rejected.append((reason, count - without.get(state, 0)))
 
 
+def _cards_of(pool: Pool, name: str) -> list[CardId]:
+    node = pool.node(name)
+    return [] if node is None else [card.id for card in node.cards]
+
+
 def place(
     pool: Pool,
     request: Request,
@@ -117,7 +131,7 @@ def place(
 
 def _candidate(request: Request, scorer: Scorer, found: Found) -> Candidate:
     number = zlib.crc32(request.id.encode())
-    card = found.pick(number, request.client.node)
+    card = found.pick(number, request.client.node, request.barred)
     slowdown = found.predicted.slowdown_ppm
     return Candidate(
         cards=(card,),
@@ -137,36 +151,6 @@ def _answer(
         return Decision(
             request, chosen[0], pool.generation, tuple(chosen[1:]), tuple(search.rejected)
         )
-    possible = _would_fit(pool, request)
-    remedy = "it waits in line with --wait" if possible else _remedy(pool, request)
+    possible = feasible.would_fit(pool.nodes(), request, search.paths)
+    remedy = feasible.WAITS if possible else feasible.remedy(pool, request, search.paths)
     return Refusal(request, pool.generation, tuple(search.rejected), possible, remedy)
-
-
-def _would_fit(pool: Pool, request: Request) -> bool:
-    """Returns whether enough cards could take the request if no lease were on them."""
-    fitting = sum(
-        len(members)
-        for kind, _, states in pool.classes.groups()
-        if filters.of_kind(kind, request) is None
-        for members in states.values()
-    )
-    return fitting >= request.cards
-
-
-def _remedy(pool: Pool, request: Request) -> str:
-    cards = list(pool.cards())
-    if not cards:
-        return "no node has joined the pool; start `rgpu serve --join` on one"
-    models = sorted({card.model for card in cards})
-    if request.model and request.model not in models:
-        return f"the pool has no {request.model}; it has {', '.join(models)}"
-    pools = sorted({card.pool for card in cards if card.pool})
-    if request.pool and request.pool not in pools:
-        return f"there is no pool {request.pool!r}; there is {', '.join(pools) or 'none'}"
-    most = max(card.memory_bytes for card in cards)
-    if request.memory_bytes > most:
-        return (
-            f"{format_bytes(request.memory_bytes)} were asked for, and the largest card has "
-            f"{format_bytes(most)}"
-        )
-    return f"the pool has too few cards for {describe(request)}"

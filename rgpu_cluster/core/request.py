@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from rgpu_cluster.core.card import Labels
+from rgpu_cluster.core.card import Holding, Labels
 from rgpu_cluster.core.errors import RequestError
 from rgpu_common.sharing import SharePolicy
 from rgpu_common.units import PPM, format_bytes, format_share
@@ -59,7 +59,8 @@ class Request:
     """What one run asks for.
 
     id: names the request for ever; the same id is the same request.
-    cards: the number of cards; each gets share_ppm and memory_bytes.
+    cards: the number of cards; each gets share_ppm and the memory.
+    memory_bytes, memory_ppm: the memory, in bytes or in ppm of the card's; bytes count first.
     share_ppm: the guaranteed share of a card, 0 for best effort. limit_ppm: its cap.
     whole: each card for this request alone.
     model, pool, mig: only such cards; "" accepts any card (mig "": no MIG slice).
@@ -67,13 +68,17 @@ class Request:
     max_slowdown_ppm: a remote card is refused if the network is predicted to make the program
         slower than this part of its device time.
     bandwidth_bps: the network bandwidth to reserve at the card's node, if the card is remote.
-    max_per_node: the most cards of this request on one node; 0: no limit.
+    max_per_node: the most cards of this request on one node; 0: no limit. one_node: all cards are
+        on one node.
+    priority, weight: for the daemon, and the line; as `rgpu run` has them.
+    barred: nodes whose daemons do not allow it.
     """
 
     id: str
     tenant: str
     share_ppm: int = PPM
     memory_bytes: int = 0
+    memory_ppm: int = 0
     cards: int = 1
     limit_ppm: int = PPM
     policy: SharePolicy = SharePolicy.NONE
@@ -88,12 +93,19 @@ class Request:
     bandwidth_bps: int = 0
     labels: Labels = field(default_factory=Labels)
     max_per_node: int = 0
+    one_node: bool = False
     priority: int = 0
+    weight: int = 1
+    barred: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         for wrong, sentence in _contradictions(self):
             if wrong:
                 raise RequestError(sentence)
+
+    def memory_on(self, card_bytes: int) -> int:
+        """Returns the memory that is asked for of a card with so many bytes."""
+        return self.memory_bytes or self.memory_ppm * card_bytes // PPM
 
 
 def _contradictions(r: Request) -> list[tuple[bool, str]]:
@@ -118,6 +130,12 @@ def _contradictions(r: Request) -> list[tuple[bool, str]]:
             f"{format_share(r.limit_ppm)}; raise the limit, to at most 100%",
         ),
         (r.memory_bytes < 0, f"memory of {r.memory_bytes} bytes was asked for; ask for 0 or more"),
+        (not 0 <= r.memory_ppm <= PPM, "a part of a card's memory is 0% to 100%"),
+        (
+            r.one_node and 0 < r.max_per_node < r.cards,
+            f"{r.cards} cards were asked for on one node, and at most {r.max_per_node} on each; "
+            "leave one of the two out",
+        ),
         (
             r.whole and r.share_ppm != PPM,
             f"a whole card was asked for with a share of {format_share(r.share_ppm)}; "
@@ -158,6 +176,21 @@ def describe(r: Request) -> str:
     """Returns what was asked for, in words: "30% of a card and 8GiB"."""
     share = "a whole card" if r.whole else f"{format_share(r.share_ppm)} of a card"
     memory = f" and {format_bytes(r.memory_bytes)}" if r.memory_bytes else ""
+    if not memory and 0 < r.memory_ppm < PPM:
+        memory = f" and {format_share(r.memory_ppm)} of its memory"
     model = f" {r.model}" if r.model else ""
     count = "" if r.cards == 1 else f"{r.cards} times "
     return f"{count}{share}{memory}{model and ' of model'}{model}"
+
+
+def holding_of(r: Request, card_bytes: int, attempt: int = 0) -> Holding:
+    """Returns what a request takes of a card with so many bytes."""
+    return Holding(
+        lease=r.id,
+        tenant=r.tenant,
+        share_ppm=PPM if r.whole else r.share_ppm,
+        memory_bytes=r.memory_on(card_bytes),
+        labels=r.labels,
+        whole=r.whole,
+        attempt=attempt,
+    )

@@ -140,7 +140,8 @@ class Scorer:
 
     def _gradient(self, kind: Kind, state: State) -> int:
         load = state.load
-        memory = kind.memory_bytes if self._request.whole else self._request.memory_bytes
+        request = self._request
+        memory = kind.memory_bytes if request.whole else request.memory_on(kind.memory_bytes)
         before = free_of(kind, load.used_ppm, load.used_bytes)
         after = free_of(
             kind, load.used_ppm + self._share, min(load.used_bytes + memory, kind.memory_bytes)

@@ -33,10 +33,13 @@ class Cards:
         self.ordered = sorted(found, key=order)
         self._pool = pool
         self._home = request.client.node
+        self._barred = request.barred
         self._found = {(f.kind, f.site, f.state, f.mode <= Mode.LOCAL): f for f in found}
 
     def of(self, card: CardId) -> Found | None:
         """Returns the class of a card, None if the card cannot take the request."""
+        if card.node in self._barred:
+            return None
         where = (*self._pool.classes.where(card), card.node == self._home)
         return self._found.get(where)
 
@@ -50,7 +53,9 @@ class Cards:
         """Yields every card, those of the best classes first."""
         for found in self.ordered:
             for card in found.members:
-                if found.mode <= Mode.LOCAL or card.node != self._home:
+                if card.node not in self._barred and (
+                    found.mode <= Mode.LOCAL or card.node != self._home
+                ):
                     yield card
 
 
@@ -64,6 +69,8 @@ def choose(pool: Pool, request: Request, scorer: Scorer, found: Sequence[Found])
         ]
         if on_one:
             return sorted(on_one, key=lambda candidate: (candidate.score.total, candidate.cards))
+    if request.one_node:
+        return []
     on_many = _on_many_nodes(request, cards, pool)
     if on_many is None:
         return []
@@ -79,7 +86,11 @@ def _nodes_with_room(request: Request, cards: Cards) -> list[str]:
     names: list[str] = []
     for found in cards.ordered:
         for card in found.members:
-            if card.node in names or (found.mode >= Mode.NEAR and card.node == request.client.node):
+            if (
+                card.node in names
+                or card.node in request.barred
+                or (found.mode >= Mode.NEAR and card.node == request.client.node)
+            ):
                 continue
             if request.whole and found.state.idle_cards < request.cards:
                 break

@@ -45,7 +45,7 @@ class DeviceServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def ListDevices(self, request, context):
-        """Lists the devices of this server with what is granted on each.
+        """Lists the devices of this server, with the sums of the leases on each.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -30,9 +30,9 @@ class _LeaseStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     LEASE_STATE_REVOKED: _LeaseState.ValueType  # 2
     LEASE_STATE_EXPIRED: _LeaseState.ValueType  # 3
     LEASE_STATE_PAUSED: _LeaseState.ValueType  # 4
-    """Active, but its device work is stopped."""
+    """The lease is active, but its device work is stopped."""
     LEASE_STATE_RECLAIMED: _LeaseState.ValueType  # 5
-    """The memory that it had borrowed went back to its owner."""
+    """The lease was ended so that memory it had borrowed could go back to the owner."""
     LEASE_STATE_DRAINED: _LeaseState.ValueType  # 6
 
 class LeaseState(_LeaseState, metaclass=_LeaseStateEnumTypeWrapper): ...
@@ -42,9 +42,9 @@ LEASE_STATE_ACTIVE: LeaseState.ValueType  # 1
 LEASE_STATE_REVOKED: LeaseState.ValueType  # 2
 LEASE_STATE_EXPIRED: LeaseState.ValueType  # 3
 LEASE_STATE_PAUSED: LeaseState.ValueType  # 4
-"""Active, but its device work is stopped."""
+"""The lease is active, but its device work is stopped."""
 LEASE_STATE_RECLAIMED: LeaseState.ValueType  # 5
-"""The memory that it had borrowed went back to its owner."""
+"""The lease was ended so that memory it had borrowed could go back to the owner."""
 LEASE_STATE_DRAINED: LeaseState.ValueType  # 6
 global___LeaseState = LeaseState
 
@@ -55,25 +55,25 @@ class _SharePolicy:
 class _SharePolicyEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_SharePolicy.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     SHARE_POLICY_UNSPECIFIED: _SharePolicy.ValueType  # 0
-    """The server's default."""
+    """The server's default policy."""
     SHARE_POLICY_NONE: _SharePolicy.ValueType  # 1
-    """As they are given."""
+    """Both are as given."""
     SHARE_POLICY_FIXED: _SharePolicy.ValueType  # 2
-    """The limit is the request."""
+    """The limit equals the request."""
     SHARE_POLICY_BURST: _SharePolicy.ValueType  # 3
     """The limit is the whole device."""
     SHARE_POLICY_BEST_EFFORT: _SharePolicy.ValueType  # 4
     """The request is 0."""
 
 class SharePolicy(_SharePolicy, metaclass=_SharePolicyEnumTypeWrapper):
-    """What request and limit of a share are to each other."""
+    """How the request and the limit of a share are related."""
 
 SHARE_POLICY_UNSPECIFIED: SharePolicy.ValueType  # 0
-"""The server's default."""
+"""The server's default policy."""
 SHARE_POLICY_NONE: SharePolicy.ValueType  # 1
-"""As they are given."""
+"""Both are as given."""
 SHARE_POLICY_FIXED: SharePolicy.ValueType  # 2
-"""The limit is the request."""
+"""The limit equals the request."""
 SHARE_POLICY_BURST: SharePolicy.ValueType  # 3
 """The limit is the whole device."""
 SHARE_POLICY_BEST_EFFORT: SharePolicy.ValueType  # 4
@@ -101,11 +101,11 @@ class Quota(google.protobuf.message.Message):
     """Cap on device time, in millionths; 0: the whole device."""
     policy: global___SharePolicy.ValueType
     priority: builtins.int
-    """0 to 100: who gets idle device time first."""
+    """0 to 100. Leases of a higher priority get idle device time first."""
     weight: builtins.int
-    """1 to 1000: how much of it, among equals."""
+    """1 to 1000. Leases of the same priority divide idle device time in proportion to their weights."""
     memory_ppm: builtins.int
-    """In a request, where memory_bytes is 0: millionths of the device's memory."""
+    """The memory in millionths of the device's memory. Only in a request with memory_bytes = 0."""
     def __init__(
         self,
         *,
@@ -148,22 +148,32 @@ class Lease(google.protobuf.message.Message):
     lease_id: builtins.str
     tenant: builtins.str
     key: builtins.str
-    """What RGPU_LEASE says in the client, or what the server made of tenant and container."""
+    """The value of RGPU_LEASE in the client, or a key that the server derived from tenant and
+    container.
+    """
     device: builtins.int
     state: global___LeaseState.ValueType
     explicit: builtins.bool
-    """Granted by GrantLease; otherwise it came with a session and goes with the last one."""
+    """True: GrantLease granted the lease. False: the lease began with a session, and ends with its
+    last session.
+    """
     remaining_seconds: builtins.float
-    """Until it expires, if nothing keeps it alive; 0 while sessions hold an implicit lease."""
+    """The time until the lease expires if nothing keeps it alive. 0 while sessions hold an implicit
+    lease.
+    """
     used_memory_bytes: builtins.int
     refused_allocations: builtins.int
     asked_share_request_ppm: builtins.int
-    """The request as asked for; quota has less while an owner needs what was borrowed."""
+    """The share request that was asked for. `quota` holds a smaller request while an owner needs a
+    borrowed share.
+    """
     borrowed_share: builtins.bool
-    """Its share, its memory, is more than its tenant owns."""
+    """True: a part of the lease's share (of its memory) is borrowed, because its tenant owns less."""
     borrowed_memory: builtins.bool
     reclaim_seconds: builtins.float
-    """Until it ends because its memory is needed by the owner; absent: it is not."""
+    """The time until the lease ends because an owner needs its borrowed memory. Absent: no owner
+    needs it.
+    """
     @property
     def quota(self) -> global___Quota: ...
     @property
@@ -205,7 +215,7 @@ class GrantLeaseRequest(google.protobuf.message.Message):
     BEHIND_LINE_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     key: builtins.str
-    """Empty: the server makes one."""
+    """Empty: the server makes a key."""
     device: builtins.int
     """Absent: the server chooses."""
     ttl_seconds: builtins.float
@@ -292,7 +302,7 @@ class ResizeLeaseRequest(google.protobuf.message.Message):
     KILL_FIELD_NUMBER: builtins.int
     lease_id: builtins.str
     memory_bytes: builtins.int
-    """A field that is absent stays as it is."""
+    """A value whose field is absent stays unchanged."""
     share_request_ppm: builtins.int
     share_limit_ppm: builtins.int
     policy: global___SharePolicy.ValueType
@@ -300,7 +310,7 @@ class ResizeLeaseRequest(google.protobuf.message.Message):
     weight: builtins.int
     memory_ppm: builtins.int
     kill: builtins.bool
-    """End sessions, the largest first, if the lease holds more than it has afterwards."""
+    """Ends sessions, the largest first, if the lease uses more memory than its new limit."""
     def __init__(
         self,
         *,

@@ -75,30 +75,33 @@ class LeaseServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def GrantLease(self, request, context):
-        """Places a lease.  RESOURCE_EXHAUSTED says by how much it does not fit.  Granting the same key with the same
-        sizes again keeps the lease alive and returns it; other sizes are ALREADY_EXISTS.
+        """Places a lease. RESOURCE_EXHAUSTED: the lease does not fit, and the message says by how much. A
+        second call
+        with the same key and the same sizes keeps the lease alive and returns it. Other sizes give
+        ALREADY_EXISTS.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def KeepAliveLease(self, request, context):
-        """Moves the end of a lease to now + its ttl.  NOT_FOUND once it has expired or was revoked.
+        """Sets the end of a lease to now + its ttl. NOT_FOUND: the lease has expired or was revoked.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResizeLease(self, request, context):
-        """Changes the sizes of a running lease.  A memory limit below what is held now refuses new allocations until
-        enough is freed; nothing is ended, unless `kill` is set.
+        """Changes the sizes of a running lease. If the new memory limit is below the memory in use, new
+        allocations are
+        refused until enough is freed. Sessions end only if `kill` is set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PauseLease(self, request, context):
-        """Stops the device work of a lease; its memory and its place stay.
+        """Stops the device work of a lease. The lease keeps its memory and its device.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -23,29 +23,32 @@ class LeaseServiceStub:
         rgpu_common.v1.lease_pb2.GrantLeaseRequest,
         rgpu_common.v1.lease_pb2.GrantLeaseResponse,
     ]
-    """Places a lease.  RESOURCE_EXHAUSTED says by how much it does not fit.  Granting the same key with the same
-    sizes again keeps the lease alive and returns it; other sizes are ALREADY_EXISTS.
+    """Places a lease. RESOURCE_EXHAUSTED: the lease does not fit, and the message says by how much. A
+    second call
+    with the same key and the same sizes keeps the lease alive and returns it. Other sizes give
+    ALREADY_EXISTS.
     """
 
     KeepAliveLease: grpc.UnaryUnaryMultiCallable[
         rgpu_common.v1.lease_pb2.KeepAliveLeaseRequest,
         rgpu_common.v1.lease_pb2.KeepAliveLeaseResponse,
     ]
-    """Moves the end of a lease to now + its ttl.  NOT_FOUND once it has expired or was revoked."""
+    """Sets the end of a lease to now + its ttl. NOT_FOUND: the lease has expired or was revoked."""
 
     ResizeLease: grpc.UnaryUnaryMultiCallable[
         rgpu_common.v1.lease_pb2.ResizeLeaseRequest,
         rgpu_common.v1.lease_pb2.ResizeLeaseResponse,
     ]
-    """Changes the sizes of a running lease.  A memory limit below what is held now refuses new allocations until
-    enough is freed; nothing is ended, unless `kill` is set.
+    """Changes the sizes of a running lease. If the new memory limit is below the memory in use, new
+    allocations are
+    refused until enough is freed. Sessions end only if `kill` is set.
     """
 
     PauseLease: grpc.UnaryUnaryMultiCallable[
         rgpu_common.v1.lease_pb2.PauseLeaseRequest,
         rgpu_common.v1.lease_pb2.PauseLeaseResponse,
     ]
-    """Stops the device work of a lease; its memory and its place stay."""
+    """Stops the device work of a lease. The lease keeps its memory and its device."""
 
     ResumeLease: grpc.UnaryUnaryMultiCallable[
         rgpu_common.v1.lease_pb2.ResumeLeaseRequest,
@@ -68,29 +71,32 @@ class LeaseServiceAsyncStub:
         rgpu_common.v1.lease_pb2.GrantLeaseRequest,
         rgpu_common.v1.lease_pb2.GrantLeaseResponse,
     ]
-    """Places a lease.  RESOURCE_EXHAUSTED says by how much it does not fit.  Granting the same key with the same
-    sizes again keeps the lease alive and returns it; other sizes are ALREADY_EXISTS.
+    """Places a lease. RESOURCE_EXHAUSTED: the lease does not fit, and the message says by how much. A
+    second call
+    with the same key and the same sizes keeps the lease alive and returns it. Other sizes give
+    ALREADY_EXISTS.
     """
 
     KeepAliveLease: grpc.aio.UnaryUnaryMultiCallable[
         rgpu_common.v1.lease_pb2.KeepAliveLeaseRequest,
         rgpu_common.v1.lease_pb2.KeepAliveLeaseResponse,
     ]
-    """Moves the end of a lease to now + its ttl.  NOT_FOUND once it has expired or was revoked."""
+    """Sets the end of a lease to now + its ttl. NOT_FOUND: the lease has expired or was revoked."""
 
     ResizeLease: grpc.aio.UnaryUnaryMultiCallable[
         rgpu_common.v1.lease_pb2.ResizeLeaseRequest,
         rgpu_common.v1.lease_pb2.ResizeLeaseResponse,
     ]
-    """Changes the sizes of a running lease.  A memory limit below what is held now refuses new allocations until
-    enough is freed; nothing is ended, unless `kill` is set.
+    """Changes the sizes of a running lease. If the new memory limit is below the memory in use, new
+    allocations are
+    refused until enough is freed. Sessions end only if `kill` is set.
     """
 
     PauseLease: grpc.aio.UnaryUnaryMultiCallable[
         rgpu_common.v1.lease_pb2.PauseLeaseRequest,
         rgpu_common.v1.lease_pb2.PauseLeaseResponse,
     ]
-    """Stops the device work of a lease; its memory and its place stay."""
+    """Stops the device work of a lease. The lease keeps its memory and its device."""
 
     ResumeLease: grpc.aio.UnaryUnaryMultiCallable[
         rgpu_common.v1.lease_pb2.ResumeLeaseRequest,
@@ -115,8 +121,10 @@ class LeaseServiceServicer(metaclass=abc.ABCMeta):
         request: rgpu_common.v1.lease_pb2.GrantLeaseRequest,
         context: _ServicerContext,
     ) -> typing.Union[rgpu_common.v1.lease_pb2.GrantLeaseResponse, collections.abc.Awaitable[rgpu_common.v1.lease_pb2.GrantLeaseResponse]]:
-        """Places a lease.  RESOURCE_EXHAUSTED says by how much it does not fit.  Granting the same key with the same
-        sizes again keeps the lease alive and returns it; other sizes are ALREADY_EXISTS.
+        """Places a lease. RESOURCE_EXHAUSTED: the lease does not fit, and the message says by how much. A
+        second call
+        with the same key and the same sizes keeps the lease alive and returns it. Other sizes give
+        ALREADY_EXISTS.
         """
 
     @abc.abstractmethod
@@ -125,7 +133,7 @@ class LeaseServiceServicer(metaclass=abc.ABCMeta):
         request: rgpu_common.v1.lease_pb2.KeepAliveLeaseRequest,
         context: _ServicerContext,
     ) -> typing.Union[rgpu_common.v1.lease_pb2.KeepAliveLeaseResponse, collections.abc.Awaitable[rgpu_common.v1.lease_pb2.KeepAliveLeaseResponse]]:
-        """Moves the end of a lease to now + its ttl.  NOT_FOUND once it has expired or was revoked."""
+        """Sets the end of a lease to now + its ttl. NOT_FOUND: the lease has expired or was revoked."""
 
     @abc.abstractmethod
     def ResizeLease(
@@ -133,8 +141,9 @@ class LeaseServiceServicer(metaclass=abc.ABCMeta):
         request: rgpu_common.v1.lease_pb2.ResizeLeaseRequest,
         context: _ServicerContext,
     ) -> typing.Union[rgpu_common.v1.lease_pb2.ResizeLeaseResponse, collections.abc.Awaitable[rgpu_common.v1.lease_pb2.ResizeLeaseResponse]]:
-        """Changes the sizes of a running lease.  A memory limit below what is held now refuses new allocations until
-        enough is freed; nothing is ended, unless `kill` is set.
+        """Changes the sizes of a running lease. If the new memory limit is below the memory in use, new
+        allocations are
+        refused until enough is freed. Sessions end only if `kill` is set.
         """
 
     @abc.abstractmethod
@@ -143,7 +152,7 @@ class LeaseServiceServicer(metaclass=abc.ABCMeta):
         request: rgpu_common.v1.lease_pb2.PauseLeaseRequest,
         context: _ServicerContext,
     ) -> typing.Union[rgpu_common.v1.lease_pb2.PauseLeaseResponse, collections.abc.Awaitable[rgpu_common.v1.lease_pb2.PauseLeaseResponse]]:
-        """Stops the device work of a lease; its memory and its place stay."""
+        """Stops the device work of a lease. The lease keeps its memory and its device."""
 
     @abc.abstractmethod
     def ResumeLease(

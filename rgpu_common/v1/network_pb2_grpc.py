@@ -45,7 +45,7 @@ class NetworkServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def ListEndpoints(self, request, context):
-        """What the server listens on, who it is, and its network devices.
+        """Lists the addresses at which the server listens, its identity and its network devices.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -22,7 +22,7 @@ class Node(google.protobuf.message.Message):
     SESSIONS_FIELD_NUMBER: builtins.int
     draining: builtins.bool
     end_after_seconds: builtins.float
-    """Until all leases end; absent: they go on."""
+    """The time until the server ends all leases. Absent: running leases may continue."""
     leases: builtins.int
     sessions: builtins.int
     def __init__(
@@ -72,7 +72,7 @@ class DrainNodeRequest(google.protobuf.message.Message):
 
     END_AFTER_SECONDS_FIELD_NUMBER: builtins.int
     end_after_seconds: builtins.float
-    """Absent: what runs goes on."""
+    """The time after which the server ends all leases. Absent: running leases may continue."""
     def __init__(
         self,
         *,
@@ -130,7 +130,7 @@ global___UndrainNodeResponse = UndrainNodeResponse
 
 @typing.final
 class Amount(google.protobuf.message.Message):
-    """A part of the devices of a model: shares summed, in millionths of a device, and bytes."""
+    """A part of the devices of a model: the sum of shares, in millionths of a device, and memory."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -164,17 +164,17 @@ class TenantQuota(google.protobuf.message.Message):
     leases: builtins.int
     @property
     def owned(self) -> global___Amount:
-        """What it owns; absent: it has no ceiling."""
+        """The amount that the tenant owns. Absent: the tenant has no ceiling."""
 
     @property
     def held(self) -> global___Amount: ...
     @property
     def borrowed(self) -> global___Amount:
-        """What it holds beyond what it owns."""
+        """The amount that the tenant holds beyond what it owns."""
 
     @property
     def idle(self) -> global___Amount:
-        """What it owns and leaves idle."""
+        """The amount that the tenant owns and does not hold."""
 
     def __init__(
         self,

@@ -66,7 +66,8 @@ class NodeServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DrainNode(self, request, context):
-        """Takes no new leases and sessions from now on.  Those that there are go on, or end after a while.
+        """Makes the server accept no new leases and sessions. Present ones continue, or end after a
+        while.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -79,7 +80,7 @@ class NodeServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListTenants(self, request, context):
-        """What each tenant owns, holds, borrows and lends, by model of device.
+        """Lists what each tenant owns, holds, borrows and leaves idle, by model of device.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -28,7 +28,9 @@ class NodeServiceStub:
         rgpu_common.v1.node_pb2.DrainNodeRequest,
         rgpu_common.v1.node_pb2.DrainNodeResponse,
     ]
-    """Takes no new leases and sessions from now on.  Those that there are go on, or end after a while."""
+    """Makes the server accept no new leases and sessions. Present ones continue, or end after a
+    while.
+    """
 
     UndrainNode: grpc.UnaryUnaryMultiCallable[
         rgpu_common.v1.node_pb2.UndrainNodeRequest,
@@ -39,7 +41,7 @@ class NodeServiceStub:
         rgpu_common.v1.node_pb2.ListTenantsRequest,
         rgpu_common.v1.node_pb2.ListTenantsResponse,
     ]
-    """What each tenant owns, holds, borrows and lends, by model of device."""
+    """Lists what each tenant owns, holds, borrows and leaves idle, by model of device."""
 
 class NodeServiceAsyncStub:
     GetNode: grpc.aio.UnaryUnaryMultiCallable[
@@ -51,7 +53,9 @@ class NodeServiceAsyncStub:
         rgpu_common.v1.node_pb2.DrainNodeRequest,
         rgpu_common.v1.node_pb2.DrainNodeResponse,
     ]
-    """Takes no new leases and sessions from now on.  Those that there are go on, or end after a while."""
+    """Makes the server accept no new leases and sessions. Present ones continue, or end after a
+    while.
+    """
 
     UndrainNode: grpc.aio.UnaryUnaryMultiCallable[
         rgpu_common.v1.node_pb2.UndrainNodeRequest,
@@ -62,7 +66,7 @@ class NodeServiceAsyncStub:
         rgpu_common.v1.node_pb2.ListTenantsRequest,
         rgpu_common.v1.node_pb2.ListTenantsResponse,
     ]
-    """What each tenant owns, holds, borrows and lends, by model of device."""
+    """Lists what each tenant owns, holds, borrows and leaves idle, by model of device."""
 
 class NodeServiceServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
@@ -78,7 +82,9 @@ class NodeServiceServicer(metaclass=abc.ABCMeta):
         request: rgpu_common.v1.node_pb2.DrainNodeRequest,
         context: _ServicerContext,
     ) -> typing.Union[rgpu_common.v1.node_pb2.DrainNodeResponse, collections.abc.Awaitable[rgpu_common.v1.node_pb2.DrainNodeResponse]]:
-        """Takes no new leases and sessions from now on.  Those that there are go on, or end after a while."""
+        """Makes the server accept no new leases and sessions. Present ones continue, or end after a
+        while.
+        """
 
     @abc.abstractmethod
     def UndrainNode(
@@ -93,6 +99,6 @@ class NodeServiceServicer(metaclass=abc.ABCMeta):
         request: rgpu_common.v1.node_pb2.ListTenantsRequest,
         context: _ServicerContext,
     ) -> typing.Union[rgpu_common.v1.node_pb2.ListTenantsResponse, collections.abc.Awaitable[rgpu_common.v1.node_pb2.ListTenantsResponse]]:
-        """What each tenant owns, holds, borrows and lends, by model of device."""
+        """Lists what each tenant owns, holds, borrows and leaves idle, by model of device."""
 
 def add_NodeServiceServicer_to_server(servicer: NodeServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

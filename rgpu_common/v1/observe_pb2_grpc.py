@@ -50,14 +50,14 @@ class ObserveServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def GetNow(self, request, context):
-        """The server at this moment, with rates over the last second.
+        """Returns the state of the server at this moment, with rates over the last second.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetRecord(self, request, context):
-        """The server's own record of each second, added up to steps.
+        """Returns the server's record of each second, added up to steps.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -56,7 +56,7 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetUsage(self, request, context):
-        """What leases and sessions hold and did since they began.
+        """Returns the memory that leases and sessions use, and what they have done since they began.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -45,9 +45,11 @@ class TunnelServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Open(self, request_iterator, context):
-        """Carries one connection of the data plane: a lane of a session, or a probe.  The call's metadata may have
-        `authorization: Bearer TOKEN`.  The call ends with OK once the server's end of the connection is closed;
-        another status says why there is none.
+        """Carries one connection of the data plane: a lane of a session, or a probe. The call's metadata
+        may have
+        `authorization: Bearer TOKEN`. The call ends with OK when the server's end of the connection is
+        closed. Another
+        status gives the reason for which there is no connection.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -12,6 +12,7 @@ from rgpu_server.core.model import Wish
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rgpu_server.core.booked import Booked
     from rgpu_server.core.lease import Lease
     from rgpu_server.core.sessions import Session
     from rgpu_server.core.shares import Change
@@ -52,6 +53,7 @@ class LeaseRequested:
     new key.
 
     passes_line: an operator decided that the lease may take room for which claims wait in line.
+    booked: a cluster's manager asks.
     """
 
     request: int
@@ -60,6 +62,7 @@ class LeaseRequested:
     wish: Wish = field(default_factory=Wish)
     ttl_seconds: float = 0.0
     passes_line: bool = False
+    booked: Booked | None = None
 
 
 @dataclass(frozen=True, slots=True)

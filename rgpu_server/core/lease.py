@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rgpu_common.sharing import SharePolicy
+    from rgpu_server.core.booked import Booked
     from rgpu_server.core.policy import Policy
 
 
@@ -47,6 +48,7 @@ class Lease:
     owner. slots: page slot -> session. stopped: an operator paused it. holders: the claims of runs
     that have not ended; a lease with holders stays without a session. own: it belongs to one run
     and ends with it. first: its ceilings before the first resize; None if it was never resized.
+    booked: a cluster's manager asked for it.
     """
 
     id: str
@@ -68,6 +70,7 @@ class Lease:
     holders: set[int] = field(default_factory=set)
     own: bool = False
     first: Quota | None = None
+    booked: Booked | None = None
 
     @property
     def used(self) -> bool:
@@ -78,6 +81,13 @@ class Lease:
     def idle(self) -> bool:
         """True if it is implicit, active and not used."""
         return not self.explicit and not self.used and self.state is LeaseState.ACTIVE
+
+    def begin(self) -> None:
+        """Notes that a session or a run uses it. A booked lease ends with its first run."""
+        if self.booked is not None and self.explicit:
+            self.explicit, self.own = False, True
+        if not self.explicit:
+            self.ends_at = None
 
     @property
     def asked(self) -> Quota:

@@ -31,8 +31,7 @@ class LeaseUsers:
         for slot in range(self._policy.slots):
             if slot not in lease.slots:
                 lease.slots[slot] = session
-                if not lease.explicit:
-                    lease.ends_at = None
+                lease.begin()
                 return slot
         raise RefusedError(
             Code.LEASE_FULL,
@@ -63,8 +62,7 @@ class LeaseUsers:
                 " end one or use another lease key",
             )
         lease.holders.add(claim)
-        if not lease.explicit:
-            lease.ends_at = None
+        lease.begin()
 
     def let_go(self, lease: Lease, claim: int, now: float) -> bool:
         """Notes that a run has ended. Returns True if its lease ended with it."""

@@ -78,6 +78,9 @@ class LeaseBook:
 
         An explicit lease gets a new ttl, an implicit one without sessions a new grace period.
         """
+        if lease.booked is not None:
+            # Without a session, its run has its ttl to come back.
+            lease.explicit = not lease.slots
         if lease.state is LeaseState.ACTIVE:
             if lease.explicit:
                 lease.ends_at = now + lease.ttl_seconds

@@ -114,6 +114,7 @@ class Node:
             )
             self._out.add_changes(self.leases.lending)
             if new:
+                lease.booked = event.booked
                 self._out.make_page(lease)
             return do.Answer(event.request, lease.id)
 

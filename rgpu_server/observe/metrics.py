@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from typing import TYPE_CHECKING, Any
 
 from rgpu_common.endpoints import TcpEndpoint
 from rgpu_common.errors import MissingPartError, ServerError
 from rgpu_server.core.identity import Identity, Proof
 from rgpu_server.core.model import Code, Refusal
-from rgpu_server.observe.collector import Collector, Sources
 from rgpu_server.service.callers import Caller, caller_of
 from rgpu_server.service.crowd import of_largest_crowd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rgpu_server.identity.authenticator import Authenticator
 
 _REQUEST_SECONDS = 5.0
 _REQUEST_BYTES = 8192
@@ -20,9 +25,15 @@ _MAX_CONNECTIONS = 64
 
 
 class Metrics:
-    """Serves `/metrics` and `/health` until it is closed."""
+    """Serves `/metrics` and `/health` until it is closed.
 
-    def __init__(self, sources: Sources, gpumanager: bool = False) -> None:
+    collector: has a method `collect`, as prometheus_client wants it. health: returns the status and
+    the text of `/health`.
+    """
+
+    def __init__(
+        self, collector: Any, authenticator: Authenticator, health: Callable[[], tuple[int, str]]
+    ) -> None:
         try:
             import prometheus_client
         except ImportError:
@@ -32,10 +43,9 @@ class Metrics:
             ) from None
         self._render = prometheus_client.generate_latest
         self._registry = prometheus_client.CollectorRegistry()
-        self._registry.register(Collector(sources, gpumanager))
-        self._observer = sources.observer
-        self._authenticator = sources.authenticator
-        self._isolation = sources.isolation
+        self._registry.register(collector)
+        self._authenticator = authenticator
+        self._health = health
         self._server: asyncio.Server | None = None
         # Connections that are open, each with its origin; the one that came first stands first.
         self._guests: dict[asyncio.StreamWriter, str] = {}
@@ -103,11 +113,8 @@ class Metrics:
                 return _http(401, "text/plain", text, challenge)
             return _http(200, "text/plain; version=0.0.4", self._render(self._registry))
         if path in (b"/health", b"/healthz"):
-            broken = self._observer.broken_libraries()
-            if broken:
-                return _http(503, "text/plain", f"workers do not start: {broken}\n".encode())
-            weak = "".join(f"weak isolation: {line}\n" for line in self._isolation.lines())
-            return _http(200, "text/plain", f"ok\n{weak}".encode())
+            status, said = self._health()
+            return _http(status, "text/plain", said.encode())
         return _http(404, "text/plain", b"there are /metrics and /health\n")
 
     def _may_read(self, request: bytes, caller: Caller) -> bool:

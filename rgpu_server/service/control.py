@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from rgpu_server.conductor import Conductor
     from rgpu_server.core.actions import Answer
+    from rgpu_server.core.booked import Booked
     from rgpu_server.core.model import Refusal, Wish
     from rgpu_server.core.shares import Change
 
@@ -25,11 +26,18 @@ class Control:
         self._conductor = conductor
 
     def grant(
-        self, tenant: str, key: str, wish: Wish, ttl_seconds: float, *, passes_line: bool
+        self,
+        tenant: str,
+        key: str,
+        wish: Wish,
+        ttl_seconds: float,
+        *,
+        passes_line: bool = False,
+        booked: Booked | None = None,
     ) -> Answer | Refusal:
         """Grants a lease, or gives the one that `key` names a new end."""
         number = self._conductor.next_request()
-        event = on.LeaseRequested(number, tenant, key, wish, ttl_seconds, passes_line)
+        event = on.LeaseRequested(number, tenant, key, wish, ttl_seconds, passes_line, booked)
         return self._conductor.ask(number, event)
 
     def keep_alive(self, lease: str) -> Answer | Refusal:

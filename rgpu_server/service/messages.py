@@ -62,6 +62,11 @@ def wish_of(request: lease_pb2.GrantLeaseRequest) -> Wish:
     )
 
 
+def policy_of(word: lease_pb2.SharePolicy.ValueType) -> SharePolicy | None:
+    """Returns the policy of a message; None for the server's default, and for an unknown one."""
+    return _WORDS.get(word)
+
+
 def change_of(request: lease_pb2.ResizeLeaseRequest) -> Change:
     """Returns the changes that a resize request names."""
 

@@ -16,7 +16,7 @@ from rgpu_cluster.core import events as ev
 from rgpu_cluster.core.book import Stage
 from rgpu_cluster.core.card import Labels
 from rgpu_cluster.core.decision import Refusal
-from rgpu_cluster.core.manager import SECOND
+from rgpu_cluster.core.limits import SECOND
 from rgpu_cluster.core.place import place
 from rgpu_cluster.core.request import Client, Request
 from rgpu_common.units import PPM
@@ -62,7 +62,11 @@ def step(world: World, chance: random.Random, number: int) -> None:
         world.tell(ev.Tick())
     elif roll < 0.93:
         daemon = world.daemons[chance.choice(sorted(world.daemons))]
-        daemon.up = not daemon.up
+        if daemon.up:
+            daemon.up = False
+            world.tell(ev.NodeCut(daemon.node.name))
+        else:
+            daemon.connect()
     elif roll < 0.94:
         # A clock that jumps, back or forward.
         world.now_ns = max(world.now_ns + chance.choice((-60, 60)) * SECOND, 0)
@@ -86,7 +90,7 @@ def check_never_above_a_card(world: World) -> None:
 def check_at_rest(world: World) -> None:
     """Everybody is back: no lease is lost or left over, and no request waits for a free card."""
     for daemon in world.daemons.values():
-        daemon.up = True
+        daemon.connect()
     world.now_ns += 100 * SECOND
     world._again()
     world.tell(ev.Tick())

@@ -11,7 +11,8 @@ from cluster.samples import GIB, holding, node
 from rgpu_cluster.core import events as ev
 from rgpu_cluster.core.actions import Action, Denied, Grant, Placed, Refresh, Revoke, Waiting
 from rgpu_cluster.core.card import CardId, Holding
-from rgpu_cluster.core.manager import SECOND, Manager
+from rgpu_cluster.core.limits import SECOND
+from rgpu_cluster.core.manager import Manager
 from rgpu_cluster.core.node import Node
 from rgpu_cluster.core.request import Request
 from rgpu_common.units import PPM
@@ -28,6 +29,12 @@ class Daemon:
 
     def _touch(self) -> None:
         self.node = replace(self.node, generation=self.node.generation + 1)
+
+    def connect(self) -> None:
+        """The agent connects anew, so that its next report is news."""
+        if not self.up:
+            self.up = True
+            self._touch()
 
     def room(self, cards: tuple[CardId, ...], more: Holding) -> bool:
         for card in self.node.cards:
@@ -145,7 +152,11 @@ class World:
                 while self.replies:
                     self.tell(self.replies.pop(0))
             self._again()
-            if not self.post and not self.replies:
+            # Requests that were refused are tried again after a while.
+            self.now_ns += 2 * SECOND
+            self.tell(ev.Tick())
+            idle = not any(entry.not_before_ns for entry in self.manager.line)
+            if not self.post and not self.replies and idle:
                 return
         raise AssertionError("the world does not come to rest")
 

@@ -1,0 +1,1 @@
+"""Programs on a cluster: asks its manager for cards, or chooses one of several servers itself."""

@@ -1,0 +1,127 @@
+"""The options of `rgpu run` that say where a card may be, and beside whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rgpu_client.sizes import MAX_DEVICES
+from rgpu_common.errors import UsageError
+from rgpu_common.units import format_share, parse_share
+
+if TYPE_CHECKING:
+    import argparse
+
+MAX_LABEL = 63
+REACHES = ("passthrough", "local", "near", "any")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the options say. reach: a word of REACHES. max_slowdown_ppm: None: any."""
+
+    reach: str = "any"
+    max_slowdown_ppm: int | None = None
+    affinity: str = ""
+    anti_affinity: str = ""
+    exclusion: str = ""
+    cards: int = 1
+    whole: bool = False
+    model: str = ""
+    pool: str = ""
+
+    @property
+    def labelled(self) -> bool:
+        """True if it says something about the neighbours on a card."""
+        return bool(self.affinity or self.anti_affinity or self.exclusion)
+
+    @property
+    def given(self) -> bool:
+        """True if an option differs from its default."""
+        return self != Wanted()
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    group = parser.add_argument_group("options for a cluster (a manager, or several servers)")
+    group.add_argument(
+        "--manager", metavar="HOST:PORT", help="the manager that chooses (default: RGPU_MANAGER)"
+    )
+    reach = group.add_mutually_exclusive_group()
+    for name, word in (("local", "this machine"), ("near", "this rack"), ("anywhere", "any node")):
+        reach.add_argument(
+            f"--{name}",
+            dest="reach",
+            action="store_const",
+            const="any" if name == "anywhere" else name,
+            help=f"a card of {word}" + (" (default)" if name == "anywhere" else " only"),
+        )
+    group.add_argument(
+        "--max-slowdown",
+        metavar="PART",
+        help="only cards whose network is predicted to cost at most this: 5%%, 0.05",
+    )
+    group.add_argument(
+        "--affinity", metavar="WORD", help="on a card with leases of this word, or an idle one"
+    )
+    group.add_argument(
+        "--anti-affinity", metavar="WORD", help="on no card that has a lease with this word"
+    )
+    group.add_argument(
+        "--exclusive-label", metavar="WORD", help="only beside leases with the same word"
+    )
+    group.add_argument("--cards", metavar="N", help="cards of one server (default: 1)")
+    group.add_argument("--whole", action="store_true", help="the card for this run alone")
+    group.add_argument("--model", metavar="NAME", help="only cards of this model")
+    group.add_argument("--pool", metavar="NAME", help="only cards of this pool")
+
+
+def wanted(arguments: argparse.Namespace) -> Wanted:
+    """Returns what the options say; UsageError names the option that cannot be met."""
+    whole = bool(arguments.whole)
+    reach = arguments.reach or "any"
+    if whole and arguments.share is not None:
+        raise UsageError("--whole is the whole card already: leave out --share")
+    found = Wanted(
+        reach="passthrough" if whole and reach == "local" else reach,
+        max_slowdown_ppm=_slowdown(arguments.max_slowdown),
+        affinity=_label("--affinity", arguments.affinity),
+        anti_affinity=_label("--anti-affinity", arguments.anti_affinity),
+        exclusion=_label("--exclusive-label", arguments.exclusive_label),
+        cards=_cards(arguments.cards),
+        whole=whole,
+        model=arguments.model or "",
+        pool=arguments.pool or "",
+    )
+    if found.affinity and found.affinity == found.anti_affinity:
+        raise UsageError(
+            f"--affinity and --anti-affinity both name {found.affinity!r}: leave one of them out"
+        )
+    if found.affinity and whole:
+        raise UsageError("--whole shares its card with nobody: leave out --affinity or --whole")
+    return found
+
+
+def _slowdown(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return parse_share(text)
+    except UsageError as error:
+        raise UsageError(f"--max-slowdown: {error}; write {format_share(50_000)} or 0.05") from None
+
+
+def _label(option: str, text: str | None) -> str:
+    if text is None:
+        return ""
+    if not 0 < len(text) <= MAX_LABEL or not text.isprintable():
+        raise UsageError(f"{option} is a word of 1 to {MAX_LABEL} printable characters: {text!r}")
+    return text
+
+
+def _cards(text: str | None) -> int:
+    if text is None:
+        return 1
+    if not text.isascii() or not text.isdigit() or not 0 < int(text[:9]) <= MAX_DEVICES:
+        raise UsageError(f"--cards is a number from 1 to {MAX_DEVICES}, not {text!r}")
+    return int(text)

@@ -1,0 +1,169 @@
+"""Finds the server and the card of a run: by a manager, or among servers that the user named."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from netprobe.identity import machine_name, read_boot_id
+from rgpu_client.session.audit import say
+from rgpu_client.session.check import InLine
+from rgpu_client.session.paths import workload_of
+from rgpu_client.sizes import sizes_of
+from rgpu_client.variables import variable
+from rgpu_common.clusters import check_node_name, lease_key, manager_endpoint
+from rgpu_common.errors import NoSessionError, UsageError
+from rgpu_common.wire.claim import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from netprobe.cost import Workload
+    from rgpu_client.cluster.asking import ManagerClient
+    from rgpu_client.cluster.options import Wanted
+    from rgpu_common.endpoints import Endpoint
+    from rgpu_common.v1 import cluster_pb2
+
+# The lease has its sizes; what the program's own session asks for could only contradict them.
+_SIZES = (
+    "RGPU_MEMORY", "RGPU_SHARE", "RGPU_LIMIT", "RGPU_POLICY", "RGPU_PRIORITY", "RGPU_WEIGHT",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a run's card is. environment: the variables for the program, without the path."""
+
+    server: str
+    environment: dict[str, str]
+    request: str
+    manager: Endpoint
+
+    def give_up(self) -> None:
+        """Takes the request back, because its program does not start."""
+        from rgpu_client.cluster.asking import ManagerClient
+
+        with ManagerClient(self.manager) as client:
+            client.withdraw(self.request)
+
+
+def manager_of(option: str | None, environment: Mapping[str, str]) -> Endpoint | None:
+    """Returns the manager of the option, else of RGPU_MANAGER; None: none is named."""
+    text = option or environment.get("RGPU_MANAGER")
+    if not text:
+        return None
+    try:
+        return manager_endpoint(text)
+    except UsageError as error:
+        raise UsageError(f"{'--manager' if option else 'RGPU_MANAGER'}: {error}") from None
+
+
+def place_by_manager(
+    manager: Endpoint, wanted: Wanted, environment: Mapping[str, str], wait: float, *, loud: bool
+) -> Placed:
+    """Asks the manager for a card. environment: with the sizes of the run.
+
+    Raises:
+        UsageError: the sizes cannot be met by a manager.
+        NoSessionError: there is no card.
+    """
+    from rgpu_client.cluster.asking import ManagerClient
+
+    request = request_of(wanted, environment, wait)
+    line = InLine(sys.stderr)
+    with ManagerClient(manager) as client:
+        try:
+            placed = _submit(client, request, wait, line)
+        finally:
+            line.clear()
+    if loud:
+        say(f"{placed.node} at {placed.address}: {placed.reason} (request {request.request_id})")
+    if not placed.address or not placed.ordinals:
+        raise NoSessionError(f"node {placed.node} has left the cluster meanwhile; try again")
+    variables = _variables(environment, request.request_id, placed)
+    return Placed(placed.address, variables, request.request_id, manager)
+
+
+def _submit(
+    client: ManagerClient, request: cluster_pb2.SubmitRequest, wait: float, line: InLine
+) -> cluster_pb2.PlacedAt:
+    def show(place: cluster_pb2.InLine) -> None:
+        line.show(Place(place.place, place.waiting, place.sentence))
+
+    return client.submit(request, wait, show)
+
+
+def _variables(
+    environment: Mapping[str, str], request: str, placed: cluster_pb2.PlacedAt
+) -> dict[str, str]:
+    kept = {name: text for name, text in environment.items() if name not in _SIZES}
+    devices = ",".join(map(str, placed.ordinals))
+    found = {**kept, "RGPU_LEASE": lease_key(request, 0), "RGPU_DEVICE": devices}
+    if placed.tenant:
+        # A server that takes the program for another tenant refuses, and opens no second lease.
+        found["RGPU_TENANT"] = placed.tenant
+    return found
+
+
+def request_of(
+    wanted: Wanted, environment: Mapping[str, str], wait: float
+) -> cluster_pb2.SubmitRequest:
+    """Returns the request for a manager; UsageError for what only one server can do."""
+    from rgpu_client.cluster.asking import new_request_id
+    from rgpu_common.v1 import cluster_pb2, lease_pb2
+
+    _check_alone(environment)
+    sizes = sizes_of(environment)
+    policy = "UNSPECIFIED" if sizes.policy is None else sizes.policy.name
+    message = cluster_pb2.SubmitRequest(
+        request_id=new_request_id(),
+        tenant=sizes.tenant,
+        cards=wanted.cards,
+        quota=lease_pb2.Quota(
+            memory_bytes=sizes.memory.bytes,
+            memory_ppm=sizes.memory.ppm,
+            share_request_ppm=sizes.share_ppm,
+            share_limit_ppm=sizes.limit_ppm,
+            policy=lease_pb2.SharePolicy.Value(f"SHARE_POLICY_{policy}"),
+            priority=sizes.priority,
+            weight=sizes.weight,
+        ),
+        whole=wanted.whole,
+        model=wanted.model,
+        pool=wanted.pool,
+        farthest=cluster_pb2.Reach.Value(f"REACH_{wanted.reach.upper()}"),
+        max_slowdown_ppm=wanted.max_slowdown_ppm,
+        one_node=True,
+        place=_here(environment),
+        wait=wait > 0,
+    )
+    message.neighbours.affinity = wanted.affinity
+    message.neighbours.anti_affinity = wanted.anti_affinity
+    message.neighbours.exclusion = wanted.exclusion
+    _describe(workload_of(environment), message.profile)
+    return message
+
+
+def _describe(workload: Workload, profile: cluster_pb2.ProgramProfile) -> None:
+    profile.calls, profile.syncs = int(workload.calls), int(workload.syncs)
+    profile.up_bytes, profile.down_bytes = int(workload.up_bytes), int(workload.down_bytes)
+
+
+def _check_alone(environment: Mapping[str, str]) -> None:
+    for name, option in (("RGPU_LEASE", "--lease"), ("RGPU_DEVICE", "--device")):
+        if environment.get(name):
+            raise UsageError(
+                f"{option} or {name} names something of one server, and a manager chooses the "
+                f"server: leave {option} out, or name the server with --server"
+            )
+
+
+def _here(environment: Mapping[str, str]) -> cluster_pb2.ProgramPlace:
+    from rgpu_common.v1 import cluster_pb2
+
+    return cluster_pb2.ProgramPlace(
+        node=variable(environment, "RGPU_NODE", check_node_name) or "",
+        host=machine_name(read_boot_id()),
+        rack=variable(environment, "RGPU_RACK", check_node_name) or "",
+    )

@@ -1,0 +1,202 @@
+"""`rgpu pool` and `rgpu explain`: shows what a manager knows, and how it decided."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from rgpu_client.cluster.placing import manager_of
+from rgpu_common.command import OK, Command
+from rgpu_common.errors import UsageError
+from rgpu_common.tables import as_json, fitting, message_json, table, terminal_width
+from rgpu_common.units import PPM, format_bytes, format_seconds, format_share
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+    from rgpu_client.cluster.asking import ManagerClient
+    from rgpu_common.v1 import cluster_pb2
+
+_CARD_TITLES = (
+    "node", "card>", "model", "rack", "free>", "of>", "guaranteed>", "leases>", "who", "state",
+)  # fmt: skip
+_CARD_DROPPED = ("rack", "of", "model", "who")
+_WAITING_TITLES = ("in line", "tenant", "asks for", "waits>", "because")
+_WAITING_DROPPED = ("tenant", "because")
+_PATH_TITLES = ("from rack", "interface", "to rack", "interface", "round trip>", "up>", "down>",
+                "over", "age>")  # fmt: skip
+_EVENT_TITLES = ("number>", "at", "what", "node", "request", "")
+_PLACE_TITLES = ("place", "score>", "network>", "fragments>", "crowding>", "mode>", "slower>",
+                 "equal>")  # fmt: skip
+_REACH = {1: "whole", 2: "local", 3: "near", 4: "any"}
+
+
+def _client(arguments: argparse.Namespace) -> ManagerClient:
+    from rgpu_client.cluster.asking import ManagerClient
+
+    manager = manager_of(arguments.manager, os.environ)
+    if manager is None:
+        raise UsageError("name the manager: --manager HOST:PORT, or RGPU_MANAGER")
+    return ManagerClient(manager)
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--manager", metavar="HOST:PORT", help="the manager (default: RGPU_MANAGER)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+# rgpu pool
+
+
+def _configure_pool(parser: argparse.ArgumentParser) -> None:
+    _configure(parser)
+    parser.add_argument("--paths", action="store_true", help="show the measured paths too")
+    parser.add_argument("--events", action="store_true", help="show what has happened instead")
+
+
+def _pool(arguments: argparse.Namespace) -> int:
+    with _client(arguments) as client:
+        if arguments.events:
+            return _print_events(client.events(), arguments.json)
+        answer = client.pool()
+    if arguments.json:
+        print(message_json(answer))
+        return OK
+    width = terminal_width()
+    lines = ["no node has joined: start `rgpu serve --join` on one"]
+    if answer.nodes:
+        rows = [_card_row(node, card) for node in answer.nodes for card in node.cards]
+        lines = [fitting(_CARD_TITLES, rows, _CARD_DROPPED, width)]
+    if answer.waiting:
+        rows = [_waiting_row(one) for one in answer.waiting]
+        lines += ["", fitting(_WAITING_TITLES, rows, _WAITING_DROPPED, width)]
+    if answer.others_waiting:
+        lines += ["", f"in line: {answer.others_waiting} requests of other tenants"]
+    if arguments.paths:
+        lines += ["", table(_PATH_TITLES, [_path_row(path) for path in answer.paths])]
+    print("\n".join(lines))
+    return OK
+
+
+def _card_row(node: cluster_pb2.PoolNode, card: cluster_pb2.PoolCard) -> tuple[str, ...]:
+    who = sorted({lease.tenant for lease in card.leases})
+    if card.others:
+        who.append(f"{card.others} of others")
+    return (
+        node.name,
+        str(card.ordinal),
+        card.model,
+        node.rack,
+        format_bytes(max(card.memory_bytes - card.used_bytes, 0)),
+        format_bytes(card.memory_bytes),
+        format_share(min(card.used_ppm, PPM)),
+        str(len(card.leases) + card.others),
+        ", ".join(who),
+        _standing(node),
+    )
+
+
+def _standing(node: cluster_pb2.PoolNode) -> str:
+    words = {"drain": "draining", "stale": "not connected"}
+    said = [words.get(taint, taint) for taint in node.taints]
+    if not node.connected and "not connected" not in said:
+        said.append("not connected")
+    return ", ".join(said) or "ready"
+
+
+def _waiting_row(one: cluster_pb2.PoolWaiting) -> tuple[str, ...]:
+    return (
+        one.request_id,
+        one.tenant,
+        one.asked,
+        format_seconds(one.waited_seconds),
+        one.sentence,
+    )
+
+
+def _path_row(path: cluster_pb2.PoolPath) -> tuple[str, ...]:
+    return (
+        path.client_rack or "-",
+        path.client_nic or "-",
+        path.server_rack or "-",
+        path.server_nic or "-",
+        f"{path.round_trip_ns / 1000:.0f} us",
+        f"{path.up_rate / 1e6:.0f} MB/s",
+        f"{path.down_rate / 1e6:.0f} MB/s",
+        path.transport,
+        format_seconds(path.age_seconds),
+    )
+
+
+def _print_events(events: Iterable[cluster_pb2.ClusterEvent], in_json: bool) -> int:
+    found = list(events)
+    if in_json:
+        print(as_json({"events": found}))
+        return OK
+    rows = [
+        (
+            str(event.number),
+            datetime.fromtimestamp(event.at, timezone.utc).strftime("%H:%M:%S"),
+            event.kind,
+            event.node,
+            event.request_id,
+            event.sentence,
+        )
+        for event in found
+    ]
+    print(table(_EVENT_TITLES, rows))
+    return OK
+
+
+# rgpu explain
+
+
+def _configure_explain(parser: argparse.ArgumentParser) -> None:
+    _configure(parser)
+    parser.add_argument("request", metavar="ID", help="the request, as `rgpu run -v` prints it")
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    with _client(arguments) as client:
+        answer = client.explain(arguments.request)
+    print(message_json(answer) if arguments.json else explained(answer))
+    return OK
+
+
+def explained(answer: cluster_pb2.ExplainResponse) -> str:
+    """Returns an explanation as text."""
+    lines = [f"request {answer.request_id}: {answer.state}"]
+    if answer.asked:
+        again = f", attempt {answer.attempt}" if answer.attempt > 1 else ""
+        ago = format_seconds(answer.age_seconds)
+        lines.append(f"asked for: {answer.asked} (decided {ago} ago{again})")
+    lines.append(f"{'chosen' if answer.HasField('chosen') else 'not placed'}: {answer.sentence}")
+    if answer.HasField("chosen"):
+        rows = [_place_row(one) for one in (answer.chosen, *answer.others)]
+        lines += ["", "places, best first (scores in percent of a card):"]
+        lines.append(table(_PLACE_TITLES, rows))
+    if answer.excluded:
+        lines += ["", "excluded cards:"]
+        rows = [(str(one.cards), f"each {one.reason}") for one in answer.excluded]
+        lines.append(table(("cards>", "because"), rows))
+    return "\n".join(lines)
+
+
+def _place_row(one: cluster_pb2.Alternative) -> tuple[str, ...]:
+    score = one.score
+    terms = (score.total, score.network, score.fragmentation, score.crowding, score.mode)
+    mark = "" if one.measured or not one.slowdown_ppm else " (estimated)"
+    return (
+        f"{', '.join(one.cards)} ({_REACH.get(one.reach, '?')})",
+        *(f"{term * 100 / PPM:.2f}" for term in terms),
+        f"{one.slowdown_ppm * 100 / PPM:.1f}%{mark}",
+        str(one.equal),
+    )
+
+
+pool = Command("pool", "show the nodes and cards of a cluster", _configure_pool, _pool)
+explain = Command("explain", "show how a cluster's manager decided", _configure_explain, _explain)

@@ -1,0 +1,94 @@
+"""Whether an empty pool could take a request that does not fit now, and what to do if not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rgpu_cluster.core import filters
+from rgpu_cluster.core.node import site_of
+from rgpu_cluster.core.request import Mode, describe
+from rgpu_common.units import format_bytes, format_share
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rgpu_cluster.core.node import Node
+    from rgpu_cluster.core.paths import Paths
+    from rgpu_cluster.core.pool import Pool
+    from rgpu_cluster.core.request import Request
+
+WAITS = "no card has room for it now"
+
+
+def would_fit(nodes: Iterable[Node], request: Request, paths: Paths) -> bool:
+    """Returns whether the cards of these nodes could take the request without other leases."""
+    cap = request.max_per_node or request.cards
+    found = 0
+    for node in nodes:
+        if node.name in request.barred or _too_far(node, request, paths):
+            continue
+        if _too_slow(node, request):
+            continue
+        fitting = sum(filters.of_kind(card, request) is None for card in node.cards)
+        if fitting >= request.cards <= cap:
+            return True
+        found += min(fitting, cap)
+    return not request.one_node and found >= request.cards
+
+
+def remedy(pool: Pool, request: Request, paths: Paths) -> str:
+    """Returns why no pool like this one takes the request, and what to ask for instead."""
+    nodes = list(pool.nodes())
+    cards = [card for node in nodes for card in node.cards]
+    if not cards:
+        return "no node has joined the pool; start `rgpu serve --join` on one"
+    models = sorted({card.model for card in cards})
+    if request.model and request.model not in models:
+        return f"the pool has no {request.model}; it has {', '.join(models)}"
+    pools = sorted({card.pool for card in cards if card.pool})
+    if request.pool and request.pool not in pools:
+        return f"there is no pool {request.pool!r}; there is {', '.join(pools) or 'none'}"
+    most = max(card.memory_bytes for card in cards)
+    if request.memory_on(most) > most:
+        return (
+            f"{format_bytes(request.memory_on(most))} were asked for, and the largest card has "
+            f"{format_bytes(most)}; ask for less with --memory"
+        )
+    return _far(nodes, request, paths) or (
+        f"the pool has too few cards for {describe(request)}; ask for less, or let another node "
+        "join"
+    )
+
+
+def _far(nodes: Iterable[Node], request: Request, paths: Paths) -> str:
+    """Returns the sentence for a request that only its reach keeps off every card; else ""."""
+    reached = [node for node in nodes if not _too_far(node, request, None)]
+    if not any(filters.of_kind(card, request) is None for node in reached for card in node.cards):
+        return {
+            Mode.ANY: "",
+            Mode.NEAR: "no such card is in the program's rack; leave --near out",
+        }.get(request.farthest, "no such card is on the program's own node; leave --local out")
+    limit = request.max_slowdown_ppm
+    if limit is not None and all(_too_far(node, request, paths) for node in reached):
+        return (
+            f"every path to such a card is predicted to cost more than {format_share(limit)}; "
+            "raise --max-slowdown"
+        )
+    return ""
+
+
+def _too_far(node: Node, request: Request, paths: Paths | None) -> bool:
+    """paths: None leaves the slowdown out."""
+    client = request.client
+    if client.node and node.name == client.node:
+        return False
+    mode = Mode.NEAR if client.rack and client.rack == node.rack else Mode.ANY
+    slowdown = 0
+    if paths is not None and request.max_slowdown_ppm is not None:
+        slowdown = paths.predict(client, site_of(node), request.profile).slowdown_ppm
+    return filters.of_mode(mode, slowdown, request) is not None
+
+
+def _too_slow(node: Node, request: Request) -> bool:
+    remote = node.name != request.client.node
+    return remote and 0 < node.bandwidth_bps < request.bandwidth_bps

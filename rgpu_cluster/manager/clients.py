@@ -1,0 +1,188 @@
+"""The service for clients: requests, explanations, the pool, and what has happened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+import grpc
+
+from rgpu_cluster.core import events as on
+from rgpu_cluster.core.errors import PlacementError
+from rgpu_cluster.core.request import describe
+from rgpu_cluster.manager.reading import request_of
+from rgpu_cluster.manager.telling import explanation, in_short, pool_nodes, pool_paths
+from rgpu_common import release
+from rgpu_common.clusters import is_node_name, is_request_id
+from rgpu_common.v1 import cluster_pb2, cluster_pb2_grpc
+from rgpu_server.core.model import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from grpc.aio import ServicerContext as Context
+
+    from rgpu_cluster.core.request import Request
+    from rgpu_cluster.manager.door import Door
+    from rgpu_cluster.manager.nodes import AgentService
+    from rgpu_cluster.manager.shell import Shell
+    from rgpu_server.core.identity import Identity
+
+NS = 1_000_000_000
+# A request that has waited for longer counts as this old.
+_LONGEST_WAIT_SECONDS = 30 * 86400.0
+_FINAL = ("placed", "denied")
+
+
+class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
+    def __init__(self, shell: Shell, agents: AgentService, door: Door) -> None:
+        self._shell = shell
+        self._agents = agents
+        self._door = door
+
+    async def Submit(
+        self, message: cluster_pb2.SubmitRequest, context: Context
+    ) -> AsyncIterator[cluster_pb2.SubmitResponse]:
+        identity = await self._door.admit(context)
+        tenant = identity.speaks_for(message.tenant)
+        if isinstance(tenant, Refusal):
+            await _abort(grpc.StatusCode.PERMISSION_DENIED, tenant.sentence, context)
+        try:
+            request = request_of(message, tenant, *self._place(message.place))
+        except PlacementError as error:
+            await _abort(grpc.StatusCode.INVALID_ARGUMENT, str(error), context)
+        await self._check_follower(request, context)
+        shell, number = self._shell, request.id
+        follower = shell.followers.follow(number, tenant)
+        shell.stay(number)
+        final = False
+        try:
+            self._ask(request, message)
+            while not final:
+                state = await follower.next()
+                if state is None:
+                    sentence = "another client follows this request now"
+                    await _abort(grpc.StatusCode.ABORTED, sentence, context)
+                final = state.WhichOneof("state") in _FINAL
+                yield state
+        finally:
+            if shell.followers.leave(number, follower) and not final:
+                shell.linger(number)
+
+    def _ask(self, request: Request, message: cluster_pb2.SubmitRequest) -> None:
+        waited = min(message.waited_seconds, _LONGEST_WAIT_SECONDS)
+        event = on.Asked(
+            request, message.wait, round(waited * NS), message.gang, message.gang_size or 1
+        )
+        self._shell.feed(event)
+        entry = self._shell.core.line.get(request.id)
+        if entry is not None and entry.told:
+            state = self._shell.in_line(request.id, entry.told)
+            self._shell.followers.tell(request.id, state)
+
+    async def _check_follower(self, request: Request, context: Context) -> None:
+        owner = self._shell.owner(request.id)
+        if owner is not None and owner != request.tenant:
+            sentence = f"request {request.id} belongs to another tenant; choose another id"
+            await _abort(grpc.StatusCode.PERMISSION_DENIED, sentence, context)
+        sentence = self._shell.followers.why_not(request.id, request.tenant)
+        if sentence:
+            await _abort(grpc.StatusCode.RESOURCE_EXHAUSTED, sentence, context)
+
+    def _place(self, place: cluster_pb2.ProgramPlace) -> tuple[str, str]:
+        """Returns the node on which a program runs, and its rack; "" if it is on none."""
+        pool = self._shell.core.pool
+        name = place.node if is_node_name(place.node) else ""
+        if not name and place.host:
+            here = [n for n, link in self._agents.links.items() if link.host == bytes(place.host)]
+            # Several servers on one machine: the client has to say which one it means.
+            name = here[0] if len(here) == 1 else ""
+        node = pool.node(name) if name else None
+        rack = place.rack if is_node_name(place.rack) else ""
+        return ("", rack) if node is None else (name, rack or node.rack)
+
+    async def Withdraw(
+        self, message: cluster_pb2.WithdrawRequest, context: Context
+    ) -> cluster_pb2.WithdrawResponse:
+        identity = await self._door.admit(context)
+        await self._check_known(message.request_id, identity, context)
+        self._shell.withdraw(message.request_id, "its client took it back")
+        return cluster_pb2.WithdrawResponse()
+
+    async def Explain(
+        self, message: cluster_pb2.ExplainRequest, context: Context
+    ) -> cluster_pb2.ExplainResponse:
+        identity = await self._door.admit(context)
+        await self._check_known(message.request_id, identity, context)
+        decided = self._shell.ledger.decided(message.request_id)
+        state = self._shell.state(message.request_id)
+        if decided is None:
+            sentence = "this manager has not decided it: it was started later, or found no reason"
+            return cluster_pb2.ExplainResponse(
+                request_id=message.request_id, state=state, sentence=sentence
+            )
+        answer = explanation(decided.decision)
+        answer.asked, answer.state = describe(decided.request), state
+        answer.age_seconds = max(self._shell.wall_clock() - decided.at, 0.0)
+        answer.attempt = decided.attempt
+        return answer
+
+    async def _check_known(self, request: str, identity: Identity, context: Context) -> None:
+        """Answers for another tenant's request as if there were none."""
+        owner = self._shell.owner(request) if is_request_id(request) else None
+        decided = self._shell.ledger.decided(request)
+        if owner is None and decided is not None:
+            owner = decided.request.tenant
+        if owner is None or not identity.sees(owner):
+            sentence = (
+                f"the manager knows no request {request[:64]!r}; `rgpu pool` lists those that wait "
+                "and those that have cards"
+            )
+            await _abort(grpc.StatusCode.NOT_FOUND, sentence, context)
+
+    async def GetPool(
+        self, message: cluster_pb2.GetPoolRequest, context: Context
+    ) -> cluster_pb2.GetPoolResponse:
+        identity = await self._door.admit(context)
+        core, links = self._shell.core, self._agents.links
+        waiting = [entry for entry in core.line if identity.sees(entry.request.tenant)]
+        now_ns = core.now_ns
+        return cluster_pb2.GetPoolResponse(
+            nodes=pool_nodes(core.pool, identity.sees, links.__contains__),
+            waiting=[
+                cluster_pb2.PoolWaiting(
+                    request_id=entry.request.id,
+                    tenant=entry.request.tenant,
+                    asked=describe(entry.request),
+                    waited_seconds=max(now_ns - entry.since_ns, 0) / NS,
+                    sentence=entry.refused or in_short(entry.refusal),
+                )
+                for entry in waiting
+            ],
+            others_waiting=len(core.line) - len(waiting),
+            paths=pool_paths(core.paths),
+            release=release(),
+        )
+
+    async def ListEvents(
+        self, message: cluster_pb2.ListEventsRequest, context: Context
+    ) -> cluster_pb2.ListEventsResponse:
+        identity = await self._door.admit(context)
+        return cluster_pb2.ListEventsResponse(
+            events=[
+                cluster_pb2.ClusterEvent(
+                    number=event.number,
+                    at=event.at,
+                    kind=event.kind,
+                    node=event.node,
+                    request_id=event.request,
+                    sentence=event.sentence,
+                )
+                for event in self._shell.ledger.events(message.after)
+                if not event.request or identity.sees(event.tenant)
+            ]
+        )
+
+
+async def _abort(code: grpc.StatusCode, sentence: str, context: Context) -> NoReturn:
+    await context.abort(code, sentence)
+    raise AssertionError("abort does not return")

@@ -1,0 +1,78 @@
+"""Finds out who calls, and refuses strangers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+from urllib.parse import unquote
+
+import grpc
+
+from rgpu_cluster.manager.certificates import tenant_of
+from rgpu_server.core.model import Code, Refusal
+from rgpu_server.identity.guard import bearer
+from rgpu_server.service.callers import LOCAL, Caller
+
+if TYPE_CHECKING:
+    from grpc.aio import ServicerContext as Context
+
+    from rgpu_server.core.identity import Identity
+    from rgpu_server.identity.authenticator import Authenticator
+
+_STATUS = {
+    Code.NOT_IDENTIFIED: grpc.StatusCode.UNAUTHENTICATED,
+    Code.NOT_ALLOWED: grpc.StatusCode.PERMISSION_DENIED,
+}
+
+
+class Door:
+    """Identifies callers as the server does.
+
+    nodes: the tenant whose access tokens let nodes in. uri_prefix: what precedes the tenant in the
+    URI of a certificate; "": the tenant is its common name.
+    """
+
+    def __init__(self, authenticator: Authenticator, nodes: str, uri_prefix: str = "") -> None:
+        self._authenticator = authenticator
+        self._nodes = nodes
+        self._uri_prefix = uri_prefix
+
+    async def admit(self, context: Context) -> Identity:
+        """Returns who calls; ends the call of a stranger."""
+        caller = self._caller(context)
+        found = self._authenticator.admit(caller, bearer(context.invocation_metadata()))
+        if isinstance(found, Refusal):
+            await self._refuse(caller, found, context)
+        return found
+
+    async def admit_node(self, name: str, context: Context) -> None:
+        """Ends the call of a caller that may not be the node with this name."""
+        identity = await self.admit(context)
+        if identity.operator or identity.tenant in (None, self._nodes, f"{self._nodes}:{name}"):
+            return
+        sentence = (
+            f"tenant {identity.tenant!r} may not add the node {name}: make an access token for it "
+            f"with `rgpu token new {self._nodes}:{name}` on the manager's machine, and name its "
+            "file with --join-token"
+        )
+        await self._refuse(self._caller(context), Refusal(Code.NOT_ALLOWED, sentence), context)
+
+    def _caller(self, context: Context) -> Caller:
+        tenant = tenant_of(context.auth_context(), self._uri_prefix)
+        transport = "tls" if tenant else "tcp"
+        return Caller(transport, host_of(context.peer()), tenant=tenant, authenticated=bool(tenant))
+
+    async def _refuse(self, caller: Caller, refusal: Refusal, context: Context) -> NoReturn:
+        sentence = refusal.sentence
+        if not self._authenticator.answers(caller, "api", refusal):
+            sentence = "too many refused calls from this address; try again later"
+        await context.abort(_STATUS[refusal.code], sentence)
+        raise AssertionError("abort does not return")
+
+
+def host_of(peer: str) -> str:
+    """Returns the address in the name of a peer: "ipv4:10.0.0.1:4711", "ipv6:%5B::1%5D:4711"."""
+    kind, _, where = unquote(peer).partition(":")
+    if kind not in ("ipv4", "ipv6"):
+        return "unknown"
+    host = where.rpartition(":")[0].strip("[]").removeprefix("::ffff:")
+    return LOCAL if host.startswith("127.") or host == "::1" else host

@@ -1,0 +1,73 @@
+"""What has happened, for people: the last decisions and the last events."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rgpu_cluster.core.decision import Decision, Refusal
+    from rgpu_cluster.core.request import Request
+
+MOST_DECISIONS = 4096
+MOST_EVENTS = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened. at: seconds since 1970. tenant: whose request it was, or ""."""
+
+    number: int
+    at: float
+    kind: str
+    node: str
+    request: str
+    tenant: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The last decision about a request.
+
+    at: seconds since 1970. attempt: how often the request was placed.
+    """
+
+    request: Request
+    decision: Decision | Refusal
+    at: float
+    attempt: int = 0
+
+
+class Ledger:
+    """Keeps the last few thousand decisions and events; older ones are forgotten."""
+
+    def __init__(self) -> None:
+        self._decided: OrderedDict[str, Decided] = OrderedDict()
+        self._events: deque[Event] = deque(maxlen=MOST_EVENTS)
+        self._number = 0
+
+    def decide(self, decided: Decided) -> None:
+        """Notes a decision; it replaces an earlier one about the same request."""
+        self._decided.pop(decided.request.id, None)
+        self._decided[decided.request.id] = decided
+        if len(self._decided) > MOST_DECISIONS:
+            self._decided.popitem(last=False)
+
+    def decided(self, request: str) -> Decided | None:
+        """Returns the last decision about a request, or None."""
+        return self._decided.get(request)
+
+    def note(self, at: float, kind: str, sentence: str, node: str = "", request: str = "") -> None:
+        """Notes an event. Its tenant is that of the request."""
+        known = self._decided.get(request)
+        tenant = known.request.tenant if known is not None else ""
+        self._number += 1
+        self._events.append(Event(self._number, at, kind, node, request, tenant, sentence))
+
+    def events(self, after: int) -> Iterator[Event]:
+        """Yields the events after a number."""
+        return (event for event in list(self._events) if event.number > after)

@@ -1,0 +1,159 @@
+"""Builds a manager from its configuration, and runs it until a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+import grpc.aio
+
+from rgpu_cluster.core.limits import SECOND, Limits
+from rgpu_cluster.core.manager import Manager
+from rgpu_cluster.core.score import PRESETS
+from rgpu_cluster.manager.clients import ManagerService
+from rgpu_cluster.manager.config import unencrypted
+from rgpu_cluster.manager.door import Door
+from rgpu_cluster.manager.metrics import ManagerCollector
+from rgpu_cluster.manager.nodes import AgentService
+from rgpu_cluster.manager.shell import Shell
+from rgpu_common.clusters import MAX_MESSAGE_BYTES
+from rgpu_common.endpoints import TcpEndpoint, TlsEndpoint
+from rgpu_common.errors import ServerError
+from rgpu_common.v1 import agent_pb2_grpc, cluster_pb2_grpc
+from rgpu_server.daemon import run_loop
+from rgpu_server.identity.access_tokens import existing_access_tokens
+from rgpu_server.identity.authenticator import Authenticator
+from rgpu_server.observe.metrics import Metrics
+from rgpu_server.service.taken import check_free
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rgpu_cluster.manager.config import ManagerConfig
+    from rgpu_common.endpoints import Endpoint
+
+log = logging.getLogger("rgpu.manager")
+
+_GRACE_SECONDS = 0.5
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_metadata_size", 16 << 10),
+    ("grpc.max_concurrent_streams", 4096),
+    # Agents ask every 20 s whether the manager is there.
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    # A connection on which nothing is asked.
+    ("grpc.max_connection_idle_ms", 300_000),
+)
+
+
+class ManagerServer:
+    """One manager. `run` returns when a signal has stopped it."""
+
+    def __init__(self, config: ManagerConfig) -> None:
+        self._config = config
+        limits = Limits(
+            silence_ns=round(config.silence_seconds * SECOND),
+            grant_ns=round(config.grant_seconds * SECOND),
+            start_ns=round(config.start_seconds * SECOND),
+        )
+        self.shell = Shell(Manager(PRESETS[config.preset], limits))
+        self._authenticator = authenticator_of(config)
+        by_uri = config.identity.certificate == "uri"
+        prefix = config.identity.uri_prefix if by_uri else ""
+        door = Door(self._authenticator, config.nodes, prefix)
+        self._agents = AgentService(self.shell, door)
+        self._clients = ManagerService(self.shell, self._agents, door)
+        self._stop = asyncio.Event()
+
+    async def run(self, ready: Callable[[Sequence[Endpoint]], None]) -> None:
+        """Serves; calls `ready` with the bound addresses. ServerError: one cannot be bound."""
+        metrics = None
+        server = grpc.aio.server(options=_OPTIONS)
+        agent_pb2_grpc.add_AgentServiceServicer_to_server(self._agents, server)
+        cluster_pb2_grpc.add_ManagerServiceServicer_to_server(self._clients, server)
+        bound = [self._bind(server, endpoint) for endpoint in self._config.listen]
+        await server.start()
+        try:
+            self._on_signals()
+            self.shell.start()
+            if self._config.metrics is not None:
+                metrics = Metrics(
+                    ManagerCollector(self.shell), self._authenticator, lambda: (200, "ok\n")
+                )
+                where = await metrics.start(self._config.metrics)
+                log.info("metrics on http://%s/metrics", where)
+            ready(bound)
+            await self._stop.wait()
+        finally:
+            if metrics is not None:
+                await metrics.close()
+            await server.stop(_GRACE_SECONDS)
+            self.shell.close()
+
+    def stop(self) -> None:
+        """Ends `run`."""
+        self._stop.set()
+
+    def _on_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+
+    def _bind(self, server: grpc.aio.Server, endpoint: Endpoint) -> Endpoint:
+        assert isinstance(endpoint, TcpEndpoint)
+        if endpoint.port:
+            check_free([TcpEndpoint(endpoint.host, endpoint.port)])
+        where = str(TcpEndpoint(endpoint.host, endpoint.port))
+        try:
+            if isinstance(endpoint, TlsEndpoint):
+                port = server.add_secure_port(where, self._credentials())
+            else:
+                port = server.add_insecure_port(where)
+        except RuntimeError:
+            raise ServerError(
+                f"cannot listen on {endpoint}; name another address with --listen"
+            ) from None
+        return type(endpoint)(endpoint.host, port)
+
+    def _credentials(self) -> grpc.ServerCredentials:
+        tls = self._config.tls
+        pair = Path(tls.key).read_bytes(), Path(tls.certificate).read_bytes()
+        authorities = Path(tls.client_ca).read_bytes() if tls.client_ca else None
+        return grpc.ssl_server_credentials(
+            [pair], authorities, require_client_auth=tls.require_client_cert
+        )
+
+
+def authenticator_of(config: ManagerConfig) -> Authenticator:
+    """Returns what knows callers; ConfigError if the tokens file cannot be used."""
+    identity = config.identity
+    known = existing_access_tokens(Path(identity.tokens)) if identity.tokens else None
+    rules = identity.rules(certificates=bool(config.tls.client_ca), insecure=config.insecure)
+    return Authenticator(rules, known)
+
+
+def serve(config: ManagerConfig) -> None:
+    """Runs a manager in this process until a signal; errors as `ManagerServer.run`."""
+    for endpoint in unencrypted(config) if config.identity.tokens else ():
+        log.warning(
+            "access tokens come to %s unencrypted: a tls: address keeps them secret", endpoint
+        )
+
+    async def main() -> None:
+        await ManagerServer(config).run(_announce)
+
+    run_loop(main)
+
+
+def _announce(bound: Sequence[Endpoint]) -> None:
+    where = ", ".join(map(str, bound))
+    print(f"rgpu: managing a cluster on {where}", flush=True)

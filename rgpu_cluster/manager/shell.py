@@ -1,0 +1,234 @@
+"""Feeds events to the core, and carries out what comes out, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rgpu_cluster.core import actions as do
+from rgpu_cluster.core import events as on
+from rgpu_cluster.core.book import Stage
+from rgpu_cluster.core.probing import Probing
+from rgpu_cluster.manager.followers import Followers
+from rgpu_cluster.manager.ledger import Decided, Ledger
+from rgpu_cluster.manager.telling import in_short, placed_message
+from rgpu_common.v1 import cluster_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rgpu_cluster.core.manager import Manager
+    from rgpu_cluster.core.node import Node
+
+log = logging.getLogger("rgpu.manager")
+
+TICK_SECONDS = 1.0
+# A request that is in line and that nobody follows is withdrawn after so long.
+LINGER_SECONDS = 15.0
+
+
+class Link(Protocol):
+    """The connection to a node's agent."""
+
+    def grant(self, action: do.Grant) -> None: ...
+
+    def revoke(self, action: do.Revoke) -> None: ...
+
+    def refresh(self) -> None: ...
+
+    def measure(self, node: Node) -> None: ...
+
+
+class Shell:
+    """The core, with all that it works on.
+
+    links: the nodes that are connected. counted: how often something has happened, for the metrics.
+    """
+
+    def __init__(
+        self,
+        manager: Manager,
+        clock: Callable[[], int] = time.monotonic_ns,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.core = manager
+        self.links: dict[str, Link] = {}
+        self.followers = Followers()
+        self.ledger = Ledger()
+        self.counted: Counter[str] = Counter()
+        self._clock = clock
+        self.wall_clock = wall_clock
+        self._events: deque[on.Event] = deque()
+        self._feeding = False
+        self._probing = Probing()
+        self._timer: asyncio.TimerHandle | None = None
+        self._lingering: dict[str, asyncio.TimerHandle] = {}
+        # One row per action type: the method that carries it out.
+        self._doers: dict[type[Any], Callable[[Any], None]] = {
+            do.Grant: self._grant,
+            do.Revoke: self._revoke,
+            do.Placed: self._placed,
+            do.Waiting: self._waiting,
+            do.Denied: self._denied,
+            do.Lost: self._lost,
+            do.Ended: self._ended,
+            do.Refresh: self._refresh,
+        }
+
+    def start(self) -> None:
+        """Begins to look at the clock every second."""
+        self._tick()
+
+    def close(self) -> None:
+        """Stops all timers."""
+        for timer in (self._timer, *self._lingering.values()):
+            if timer is not None:
+                timer.cancel()
+
+    def feed(self, event: on.Event) -> None:
+        """Handles an event, and all events that follow from it at once."""
+        self._events.append(event)
+        if self._feeding:
+            return
+        self._feeding = True
+        try:
+            while self._events:
+                for action in self.core.handle(self._events.popleft(), self._clock()):
+                    self._doers[type(action)](action)
+        finally:
+            self._feeding = False
+
+    def owner(self, request: str) -> str | None:
+        """Returns the tenant of a request that is in line or has cards; None if it is neither."""
+        booking = self.core.book.get(request)
+        entry = booking.entry if booking is not None else self.core.line.get(request)
+        if entry is not None:
+            return entry.request.tenant
+        for card in self.core.pool.leases().get(request, ()):
+            for holding in self.core.pool.holdings(card):
+                if holding.lease == request:
+                    return holding.tenant
+        return None
+
+    def state(self, request: str) -> str:
+        """Returns what has become of a request, in a word."""
+        booking = self.core.book.get(request)
+        if booking is None:
+            if request in self.core.line:
+                return "waiting"
+            return "placed" if request in self.core.pool.leases() else "gone"
+        return {Stage.PENDING: "granting", Stage.PLACED: "placed", Stage.UNDOING: "ending"}[
+            booking.stage
+        ]
+
+    def note(self, kind: str, sentence: str, node: str = "", request: str = "") -> None:
+        """Notes an event for people."""
+        self.counted[kind] += 1
+        self.ledger.note(self.wall_clock(), kind, sentence, node, request)
+        log.info("%s %s%s", kind, request or node, f": {sentence}" if sentence else "")
+
+    # Clients
+
+    def linger(self, request: str) -> None:
+        """Withdraws a request that nobody follows after a while, unless it is placed by then."""
+        loop = asyncio.get_running_loop()
+        self.stay(request)
+        self._lingering[request] = loop.call_later(LINGER_SECONDS, self._forsaken, request)
+
+    def stay(self, request: str) -> None:
+        """Notes that somebody follows the request again."""
+        timer = self._lingering.pop(request, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _forsaken(self, request: str) -> None:
+        self._lingering.pop(request, None)
+        if request not in self.followers:
+            self.withdraw(request, "its client has gone")
+
+    def withdraw(self, request: str, why: str) -> None:
+        """Takes a request back, or ends its leases."""
+        if self.state(request) != "gone":
+            self.note("withdrawn", why, request=request)
+        self.feed(on.Withdrawn(request))
+
+    # Actions
+
+    def _grant(self, action: do.Grant) -> None:
+        booking = self.core.book.get(action.request.id)
+        if booking is not None:
+            decided = Decided(action.request, booking.decision, self.wall_clock(), action.attempt)
+            self.ledger.decide(decided)
+        link = self.links.get(action.node)
+        if link is None:
+            sentence = f"node {action.node} is not connected now"
+            self.feed(
+                on.GrantFailed(
+                    action.request.id, action.node, action.attempt, sentence, certain=True
+                )
+            )
+            return
+        link.grant(action)
+
+    def _revoke(self, action: do.Revoke) -> None:
+        link = self.links.get(action.node)
+        # A node that is not connected reports all leases when it comes back.
+        if link is not None:
+            link.revoke(action)
+
+    def _placed(self, action: do.Placed) -> None:
+        placed = placed_message(action.decision, self.core.pool)
+        self.note("placed", placed.reason, placed.node, action.id)
+        self.followers.tell(action.id, cluster_pb2.SubmitResponse(placed=placed))
+
+    def _waiting(self, action: do.Waiting) -> None:
+        entry = self.core.line.get(action.id)
+        if action.refusal is not None and entry is not None:
+            self.ledger.decide(
+                Decided(entry.request, action.refusal, self.wall_clock(), entry.attempt)
+            )
+        self.followers.tell(action.id, self.in_line(action.id, action.place))
+
+    def in_line(self, request: str, place: int) -> cluster_pb2.SubmitResponse:
+        """Returns the state of a request in line, for its client."""
+        entry = self.core.line.get(request)
+        sentence = "" if entry is None else entry.refused or in_short(entry.refusal)
+        waiting = cluster_pb2.InLine(
+            place=place, waiting=max(len(self.core.line), place), sentence=sentence
+        )
+        return cluster_pb2.SubmitResponse(waiting=waiting)
+
+    def _denied(self, action: do.Denied) -> None:
+        if action.refusal is not None:
+            self.ledger.decide(Decided(action.refusal.request, action.refusal, self.wall_clock()))
+        self.note("denied", action.why, request=action.id)
+        denied = cluster_pb2.NotPlaced(sentence=action.why)
+        self.followers.tell(action.id, cluster_pb2.SubmitResponse(denied=denied))
+
+    def _lost(self, action: do.Lost) -> None:
+        self.note("lost", f"node {action.node} is silent", action.node, action.id)
+
+    def _ended(self, action: do.Ended) -> None:
+        self.note("ended", "", action.node, action.id)
+
+    def _refresh(self, action: do.Refresh) -> None:
+        link = self.links.get(action.node)
+        if link is not None:
+            link.refresh()
+
+    def _tick(self) -> None:
+        before = {node.name for node in self.core.pool.nodes()}
+        self.feed(on.Tick())
+        for name in before - {node.name for node in self.core.pool.nodes()}:
+            self.note("lost", "its agent is silent", name)
+        self._probe()
+        self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
+
+    def _probe(self) -> None:
+        """Has a few paths measured, if some are unknown or old."""
+        nodes = [node for node in self.core.pool.nodes() if node.name in self.links]
+        for client, server in self._probing.look(nodes, self.core.paths):
+            self.links[client.name].measure(server)

@@ -1,0 +1,207 @@
+"""Turns what the core says into messages for nodes and clients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rgpu_cluster.core.decision import Decision, excluded, why
+from rgpu_cluster.core.filters import PASSING
+from rgpu_cluster.core.request import Mode
+from rgpu_common.sharing import SharePolicy
+from rgpu_common.v1 import agent_pb2, cluster_pb2, lease_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rgpu_cluster.core.actions import Grant
+    from rgpu_cluster.core.card import Card, Holding
+    from rgpu_cluster.core.decision import Candidate, Refusal
+    from rgpu_cluster.core.node import Node
+    from rgpu_cluster.core.paths import Paths
+    from rgpu_cluster.core.pool import Pool
+    from rgpu_cluster.core.request import Request
+
+# In which time a program has to come after its cards were granted.
+COME_SECONDS = 60.0
+_MOST_PPM, _MOST_BYTES = (1 << 32) - 1, (1 << 64) - 1
+_REACH = {
+    Mode.PASSTHROUGH: cluster_pb2.REACH_PASSTHROUGH,
+    Mode.LOCAL: cluster_pb2.REACH_LOCAL,
+    Mode.NEAR: cluster_pb2.REACH_NEAR,
+    Mode.ANY: cluster_pb2.REACH_ANY,
+}
+
+
+def grant_order(action: Grant) -> agent_pb2.GrantOrder:
+    """Returns the order for a daemon."""
+    request = action.request
+    quota = lease_pb2.Quota(
+        memory_bytes=request.memory_bytes,
+        memory_ppm=0 if request.memory_bytes else request.memory_ppm,
+        share_request_ppm=request.share_ppm,
+        share_limit_ppm=request.limit_ppm,
+        policy=lease_pb2.SharePolicy.Value(f"SHARE_POLICY_{_policy(request).name}"),
+        priority=request.priority,
+        weight=request.weight,
+    )
+    return agent_pb2.GrantOrder(
+        request_id=request.id,
+        attempt=action.attempt,
+        tenant=request.tenant,
+        ordinals=[card.ordinal for card in action.cards],
+        quota=quota,
+        whole=request.whole,
+        neighbours=agent_pb2.Neighbours(
+            affinity=request.labels.affinity,
+            anti_affinity=request.labels.anti_affinity,
+            exclusion=request.labels.exclusion,
+        ),
+        ttl_seconds=COME_SECONDS,
+    )
+
+
+def _policy(request: Request) -> SharePolicy:
+    if request.share_ppm and request.policy is SharePolicy.BEST_EFFORT:
+        return SharePolicy.NONE
+    return request.policy
+
+
+def placed_message(decision: Decision, pool: Pool) -> cluster_pb2.PlacedAt:
+    """Returns where a request is. The address is "" if its node is not there any more."""
+    cards = decision.chosen.cards
+    node = pool.node(cards[0].node)
+    return cluster_pb2.PlacedAt(
+        node=cards[0].node,
+        address=node.address if node is not None else "",
+        ordinals=[card.ordinal for card in cards],
+        reason=why(decision.chosen),
+        tenant=decision.request.tenant,
+    )
+
+
+# Explanations
+
+
+def alternative(candidate: Candidate) -> cluster_pb2.Alternative:
+    """Returns one possible place."""
+    score = candidate.score
+    return cluster_pb2.Alternative(
+        cards=[str(card) for card in candidate.cards],
+        reach=_REACH[candidate.mode],
+        slowdown_ppm=candidate.slowdown_ppm,
+        transport=candidate.transport,
+        measured=candidate.measured,
+        score=cluster_pb2.ScoreTerms(
+            total=score.total,
+            network=score.network,
+            fragmentation=score.fragmentation,
+            packing=score.packing,
+            spreading=score.spreading,
+            headroom=score.headroom,
+            crowding=score.crowding,
+            mode=score.mode,
+            distance=score.distance,
+        ),
+        equal=candidate.equal,
+    )
+
+
+def explanation(decided: Decision | Refusal) -> cluster_pb2.ExplainResponse:
+    """Returns the decision, without what has become of the request since."""
+    message = cluster_pb2.ExplainResponse(
+        request_id=decided.request.id,
+        excluded=[
+            cluster_pb2.ExcludedCards(reason=one.reason.value, cards=one.cards, classes=one.classes)
+            for one in excluded(decided.rejected)
+        ],
+    )
+    if isinstance(decided, Decision):
+        message.chosen.CopyFrom(alternative(decided.chosen))
+        message.others.extend(map(alternative, decided.others))
+        message.sentence = why(decided.chosen)
+    else:
+        message.sentence = decided.remedy
+    return message
+
+
+def in_short(refusal: Refusal | None) -> str:
+    """Returns why a request waits, in one sentence."""
+    if refusal is None:
+        return "it has just come"
+    reasons = excluded(refusal.rejected)
+    if not reasons:
+        return refusal.remedy
+    # What waiting can change comes first.
+    first = next((one for one in reasons if one.reason in PASSING), reasons[0])
+    rest = sum(one.cards for one in reasons) - first.cards
+    more = f", and {rest} for other reasons" if rest else ""
+    cards = "1 card" if first.cards == 1 else f"{first.cards} cards"
+    return f"{cards} cannot be used, because each {first.reason.value}{more}"
+
+
+# The pool
+
+
+def pool_nodes(
+    pool: Pool, sees: Callable[[str], bool], connected: Callable[[str], bool]
+) -> Iterable[cluster_pb2.PoolNode]:
+    """Yields each node with its cards. sees: whether the caller may see a tenant's leases."""
+    for node in sorted(pool.nodes(), key=lambda node: node.name):
+        yield cluster_pb2.PoolNode(
+            name=node.name,
+            address=node.address,
+            rack=node.rack,
+            zone=node.zone,
+            nic=node.nic,
+            bandwidth_bps=node.bandwidth_bps,
+            free_bandwidth_bps=max(pool.free_bandwidth(node), 0),
+            taints=sorted(node.taints),
+            connected=connected(node.name),
+            cards=[_pool_card(pool, card, sees) for card in _cards(node)],
+        )
+
+
+def _cards(node: Node) -> list[Card]:
+    return sorted(node.cards, key=lambda card: card.id)
+
+
+def _pool_card(pool: Pool, card: Card, sees: Callable[[str], bool]) -> cluster_pb2.PoolCard:
+    load, held = pool.load(card.id), pool.holdings(card.id)
+    mine = [one for one in held if sees(one.tenant)]
+    return cluster_pb2.PoolCard(
+        ordinal=card.id.ordinal,
+        model=card.model,
+        memory_bytes=card.memory_bytes,
+        # A node that reports nonsense must not break the message.
+        used_ppm=min(load.used_ppm, _MOST_PPM),
+        used_bytes=min(load.used_bytes, _MOST_BYTES),
+        pool=card.pool,
+        leases=[_pool_lease(one) for one in mine],
+        others=len(held) - len(mine),
+    )
+
+
+def _pool_lease(one: Holding) -> cluster_pb2.PoolLease:
+    return cluster_pb2.PoolLease(
+        request_id=one.lease,
+        tenant=one.tenant,
+        share_ppm=one.share_ppm,
+        memory_bytes=one.memory_bytes,
+        whole=one.whole,
+    )
+
+
+def pool_paths(paths: Paths) -> Iterable[cluster_pb2.PoolPath]:
+    """Yields the measured classes of paths."""
+    for (client, server), figures in sorted(paths.measured().items()):
+        yield cluster_pb2.PoolPath(
+            client_rack=client.rack,
+            client_nic=client.nic,
+            server_rack=server.rack,
+            server_nic=server.nic,
+            round_trip_ns=figures.round_trip_ns,
+            up_rate=figures.up_rate,
+            down_rate=figures.down_rate,
+            transport=figures.transport,
+            age_seconds=figures.age_seconds,
+        )

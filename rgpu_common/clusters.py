@@ -1,0 +1,56 @@
+"""Names and limits that the nodes, the manager and the clients of a cluster share."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rgpu_common.endpoints import TcpEndpoint, UcxEndpoint, parse_endpoint
+from rgpu_common.errors import UsageError
+
+if TYPE_CHECKING:
+    from rgpu_common.endpoints import Endpoint
+
+MANAGER_PORT = 7710
+MAX_REQUEST_CARDS = 128
+# The largest message of the manager's protocols. A full report of a node has 128 cards with up to
+# 56 leases each, of at most some hundred bytes.
+MAX_MESSAGE_BYTES = 4 << 20
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_REQUEST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{15,63}")
+
+
+def is_node_name(text: str) -> bool:
+    """Returns whether a text can name a node, a rack or a zone."""
+    return _NAME.fullmatch(text) is not None
+
+
+def check_node_name(text: str) -> str:
+    """Returns the name; UsageError if it cannot be one."""
+    if not is_node_name(text):
+        raise UsageError(
+            f"{text!r} is not a name: write 1 to 63 letters, digits, dots, dashes and underscores, "
+            "with a letter or a digit at both ends"
+        )
+    return text
+
+
+def is_request_id(text: str) -> bool:
+    """Returns whether a text can be the id of a request."""
+    return _REQUEST.fullmatch(text) is not None
+
+
+def lease_key(request: str, place: int) -> str:
+    """Returns the key of the lease of a request's card; place: the card's place, from 0."""
+    return f"{request}.{place}" if place else request
+
+
+def manager_endpoint(text: str) -> Endpoint:
+    """Returns a manager's address; UsageError if it is none. The default port is 7710."""
+    endpoint = parse_endpoint(text)
+    if isinstance(endpoint, UcxEndpoint):
+        raise UsageError(f"{text}: a manager has no ucx: address; write HOST:PORT")
+    if isinstance(endpoint, TcpEndpoint) and not text.endswith(f":{endpoint.port}"):
+        return type(endpoint)(endpoint.host, MANAGER_PORT)
+    return endpoint

@@ -1,0 +1,225 @@
+"""Keeps the server in its cluster: one stream to the manager, and a new one when it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+
+from rgpu_common.aio_channels import open_aio_channel
+from rgpu_common.clusters import MAX_MESSAGE_BYTES
+from rgpu_common.credentials import call_metadata
+from rgpu_common.v1 import agent_pb2, agent_pb2_grpc
+from rgpu_server.agent.measuring import Measuring
+from rgpu_server.agent.orders import ground_of
+
+if TYPE_CHECKING:
+    from rgpu_common.endpoints import Endpoint
+    from rgpu_server.agent.orders import Orders
+    from rgpu_server.agent.reports import Reports
+
+log = logging.getLogger("rgpu.agent")
+
+HEARTBEAT_SECONDS = 3.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+# Changes that come together are reported together.
+_GATHER_SECONDS = 0.01
+# A manager that is gone without a word is noticed after the sum of the first two.
+_OPTIONS = (
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+)
+
+
+class Joining:
+    """Joins the manager at `manager`, for as long as the server runs.
+
+    token_file: the file with the access token for the manager, or "".
+    """
+
+    def __init__(
+        self, manager: Endpoint, token_file: str, reports: Reports, orders: Orders
+    ) -> None:
+        self._manager = manager
+        self._token_file = token_file
+        self._reports = reports
+        self._orders = orders
+        self._task: asyncio.Task[None] | None = None
+        self._stream: _Stream | None = None
+
+    def start(self) -> None:
+        """Begins to join; the server serves on whether or not it succeeds."""
+        self._task = asyncio.ensure_future(self._run())
+
+    def changed(self) -> None:
+        """Notes that the server's leases may have changed."""
+        if self._stream is not None:
+            self._stream.changed()
+
+    async def close(self) -> None:
+        """Leaves the cluster. The manager counts the node as lost after a while."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        pause, said = _FIRST_PAUSE, ""
+        while True:
+            why, joined = await self._once()
+            if joined:
+                pause, said = _FIRST_PAUSE, ""
+            if why != said:
+                log.warning("the manager at %s: %s", self._manager, why)
+                said = why
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _once(self) -> tuple[str, bool]:
+        """Joins, and returns why that ended, and whether the manager had answered."""
+        environment = dict(os.environ)
+        if self._token_file:
+            environment.pop("RGPU_TOKEN", None)
+            environment["RGPU_TOKEN_FILE"] = self._token_file
+        async with open_aio_channel(self._manager, environment, _OPTIONS) as channel:
+            stub = agent_pb2_grpc.AgentServiceStub(channel)
+            call = stub.Join(metadata=call_metadata(environment))
+            self._stream = stream = _Stream(call, self._reports, self._orders)
+            try:
+                await stream.run()
+            except grpc.aio.AioRpcError as error:
+                return _sentence(error), stream.joined
+            finally:
+                self._stream = None
+                await stream.close()
+            return "it ended the connection", stream.joined
+
+
+def _sentence(error: grpc.aio.AioRpcError) -> str:
+    if error.code() is grpc.StatusCode.UNAVAILABLE:
+        return "it does not answer; start one there with `rgpu manager`, or correct --join"
+    return str(error.details() or error.code().name)
+
+
+class _Stream:
+    """One stream. Answers go out first; a report only if it says something new."""
+
+    def __init__(self, call: Any, reports: Reports, orders: Orders) -> None:
+        self.joined = False
+        self._call = call
+        self._reports = reports
+        self._orders = orders
+        self._measuring = Measuring(self._measured)
+        self._generation = 0
+        self._said: agent_pb2.NodeReport | None = None
+        self._answers: deque[agent_pb2.AgentMessage] = deque()
+        self._wake = asyncio.Event()
+        # A report is due; it is sent even if nothing has changed.
+        self._due, self._forced = True, True
+        self._gather: asyncio.TimerHandle | None = None
+
+    async def run(self) -> None:
+        """Talks to the manager until the stream ends; grpc.aio.AioRpcError says why."""
+        writer = asyncio.ensure_future(self._write())
+        try:
+            while True:
+                message = await self._call.read()
+                if message is grpc.aio.EOF:
+                    return
+                self._heard(message)
+        finally:
+            writer.cancel()
+            with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError):
+                await writer
+
+    async def close(self) -> None:
+        if self._gather is not None:
+            self._gather.cancel()
+        self._call.cancel()
+        await self._measuring.close()
+
+    def changed(self) -> None:
+        """Reports soon, together with what else changes until then."""
+        if self._gather is None:
+            loop = asyncio.get_running_loop()
+            self._gather = loop.call_later(_GATHER_SECONDS, self._report)
+
+    def _report(self) -> None:
+        self._gather = None
+        self._due = True
+        self._wake.set()
+
+    def _heard(self, message: agent_pb2.ManagerMessage) -> None:
+        kind = message.WhichOneof("said")
+        if kind == "joined":
+            self.joined = True
+            log.info("this server is a node of the cluster (manager %s)", message.joined.release)
+        elif kind == "grant":
+            self._grant(message.grant)
+        elif kind == "revoke":
+            order = message.revoke
+            self._orders.revoke(order.request_id, order.attempt)
+            answer = agent_pb2.RevokeAnswer(request_id=order.request_id, attempt=order.attempt)
+            self._answer(agent_pb2.AgentMessage(revoked=answer))
+        elif kind == "report":
+            self._forced = True
+            self.changed()
+        elif kind == "measure":
+            self._measuring.order(message.measure)
+
+    def _grant(self, order: agent_pb2.GrantOrder) -> None:
+        refusal = self._orders.grant(order)
+        # Every report after this one tells of the lease, or of its end.
+        self._generation += 1
+        answer = agent_pb2.GrantAnswer(
+            request_id=order.request_id,
+            attempt=order.attempt,
+            granted=refusal is None,
+            generation=self._generation,
+        )
+        if refusal is not None:
+            answer.sentence, answer.ground = refusal.sentence, ground_of(refusal)
+        self._answer(agent_pb2.AgentMessage(granted=answer))
+
+    def _measured(self, path: agent_pb2.PathReport) -> None:
+        self._answer(agent_pb2.AgentMessage(path=path))
+
+    def _answer(self, message: agent_pb2.AgentMessage) -> None:
+        self._answers.append(message)
+        self._wake.set()
+
+    async def _write(self) -> None:
+        while True:
+            self._wake.clear()
+            if not await self._write_all():
+                heartbeat = agent_pb2.Heartbeat(generation=self._generation)
+                await self._call.write(agent_pb2.AgentMessage(heartbeat=heartbeat))
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), HEARTBEAT_SECONDS)
+
+    async def _write_all(self) -> bool:
+        """Writes what there is to say; False if there was nothing."""
+        said = False
+        while self._answers:
+            await self._call.write(self._answers.popleft())
+            said = True
+        if not self._due:
+            return said
+        self._due = False
+        now = self._reports.look()
+        if now == self._said and not self._forced:
+            return True
+        self._forced = False
+        self._said = agent_pb2.NodeReport()
+        self._said.CopyFrom(now)
+        self._generation += 1
+        now.generation = self._generation
+        await self._call.write(agent_pb2.AgentMessage(report=now))
+        return True

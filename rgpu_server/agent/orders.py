@@ -1,0 +1,157 @@
+"""Carries out what the manager orders: grants and revocations, on the server's own terms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rgpu_common.clusters import MAX_REQUEST_CARDS, is_request_id, lease_key
+from rgpu_common.errors import UsageError
+from rgpu_common.sharing import SharePolicy
+from rgpu_common.units import PPM
+from rgpu_common.v1 import agent_pb2
+from rgpu_server.agent.attempts import Attempts
+from rgpu_server.core.booked import Booked
+from rgpu_server.core.model import Code, LeaseKey, LeaseState, Refusal, Wish
+from rgpu_server.identity.access_tokens import check_tenant
+from rgpu_server.service.messages import policy_of
+
+if TYPE_CHECKING:
+    from rgpu_common.clock import Clock
+    from rgpu_server.core.lease import Lease
+    from rgpu_server.core.node import Node
+    from rgpu_server.service.control import Control
+
+_MAX_LABEL = 63
+_GROUNDS = {
+    Code.TENANT_LIMIT: agent_pb2.GROUND_TENANT,
+    Code.BAD_REQUEST: agent_pb2.GROUND_FORBIDDEN,
+    Code.NOT_ALLOWED: agent_pb2.GROUND_FORBIDDEN,
+}
+
+
+class Orders:
+    """Each method decides at once, so that nobody sees a request with some of its leases only."""
+
+    def __init__(self, control: Control, node: Node, clock: Clock) -> None:
+        self._control = control
+        self._node = node
+        self._clock = clock
+        self._attempts = Attempts()
+
+    def grant(self, order: agent_pb2.GrantOrder) -> Refusal | None:
+        """Grants all leases of a request on this node, or none.
+
+        The same order again changes nothing. Returns why there is no lease, else None.
+        """
+        wrong = _wrong(order)
+        if wrong:
+            return Refusal(Code.BAD_REQUEST, wrong)
+        if self._attempts.is_revoked(order.request_id, order.attempt):
+            sentence = f"attempt {order.attempt} of request {order.request_id} was revoked"
+            return Refusal(Code.LEASE_ENDED, sentence)
+        held = self._held(order.request_id)
+        if held:
+            return _as_held(order, held)
+        granted = []
+        for place, ordinal in enumerate(order.ordinals):
+            answer = self._grant_one(order, place, ordinal)
+            if isinstance(answer, str):
+                granted.append(answer)
+                continue
+            for lease in granted:
+                self._control.revoke(lease)
+            return answer
+        return None
+
+    def revoke(self, request: str, attempt: int) -> None:
+        """Ends the leases of this attempt and of earlier ones, and refuses later grants of them."""
+        self._attempts.revoke(request, attempt, self._clock.now())
+        for lease in self._held(request):
+            if lease.booked is not None and lease.booked.attempt <= attempt:
+                self._control.revoke(lease.id)
+
+    def _held(self, request: str) -> list[Lease]:
+        return [
+            lease
+            for lease in self._node.leases
+            if lease.booked is not None
+            and lease.booked.request == request
+            and lease.state is LeaseState.ACTIVE
+        ]
+
+    def _grant_one(self, order: agent_pb2.GrantOrder, place: int, ordinal: int) -> str | Refusal:
+        """Returns the id of the lease, or a refusal."""
+        key = lease_key(order.request_id, place)
+        if self._node.leases.of(LeaseKey(order.tenant, key)) is not None:
+            sentence = f"tenant {order.tenant!r} has another lease {key!r} on this server"
+            return Refusal(Code.LEASE_EXISTS, sentence)
+        answer = self._control.grant(
+            order.tenant, key, _wish(order, ordinal), order.ttl_seconds, booked=_booked(order)
+        )
+        return answer if isinstance(answer, Refusal) else answer.lease
+
+
+def ground_of(refusal: Refusal) -> agent_pb2.Ground.ValueType:
+    """Returns what kind of refusal it is for a manager."""
+    return _GROUNDS.get(refusal.code, agent_pb2.GROUND_UNSPECIFIED)
+
+
+def _as_held(order: agent_pb2.GrantOrder, held: list[Lease]) -> Refusal | None:
+    attempts = {lease.booked.attempt for lease in held if lease.booked is not None}
+    same = sorted(lease.device for lease in held) == sorted(order.ordinals)
+    if attempts == {order.attempt} and same:
+        return None
+    sentence = f"this server has leases of request {order.request_id} from another attempt"
+    return Refusal(Code.LEASE_EXISTS, sentence)
+
+
+def _wish(order: agent_pb2.GrantOrder, ordinal: int) -> Wish:
+    quota = order.quota
+    policy = policy_of(quota.policy)
+    if not quota.share_request_ppm and policy in (None, SharePolicy.NONE):
+        # Otherwise the server's default share would be added.
+        policy = SharePolicy.BEST_EFFORT
+    return Wish(
+        ordinal,
+        quota.memory_bytes,
+        quota.share_request_ppm,
+        quota.share_limit_ppm,
+        quota.memory_ppm,
+        policy,
+        quota.priority if quota.HasField("priority") else None,
+        quota.weight if quota.HasField("weight") else None,
+    )
+
+
+def _booked(order: agent_pb2.GrantOrder) -> Booked:
+    words = order.neighbours
+    return Booked(
+        order.request_id,
+        order.attempt,
+        order.whole,
+        words.affinity,
+        words.anti_affinity,
+        words.exclusion,
+    )
+
+
+def _wrong(order: agent_pb2.GrantOrder) -> str:
+    """Returns what no manager of this release would order, else ""."""
+    words = order.neighbours
+    if not is_request_id(order.request_id) or not order.attempt:
+        return "the order has no valid id and attempt"
+    try:
+        check_tenant(order.tenant)
+    except UsageError as error:
+        return str(error)
+    if not 0 < len(order.ordinals) <= MAX_REQUEST_CARDS:
+        return f"the order names {len(order.ordinals)} cards"
+    if len(set(order.ordinals)) < len(order.ordinals):
+        return "the order names a card twice"
+    if any(
+        len(word) > _MAX_LABEL for word in (words.affinity, words.anti_affinity, words.exclusion)
+    ):
+        return f"a label has at most {_MAX_LABEL} characters"
+    if order.quota.share_request_ppm > PPM or order.quota.share_limit_ppm > PPM:
+        return "a share is at most the whole card"
+    return ""

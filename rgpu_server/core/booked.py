@@ -1,0 +1,43 @@
+"""What a cluster's manager has noted about a lease that it asked for."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Booked:
+    """A lease that a cluster's manager asked for. It is for one run, and ends with it.
+
+    request: names the run's request in the whole cluster. attempt: which placement of the request
+    this is. whole: the card is for this lease alone. affinity, anti_affinity, exclusion: words that
+    only the manager understands.
+    """
+
+    request: str
+    attempt: int = 1
+    whole: bool = False
+    affinity: str = ""
+    anti_affinity: str = ""
+    exclusion: str = ""
+
+    def record(self) -> dict[str, Any]:
+        """Returns the fields, for `booked_of`."""
+        return asdict(self)
+
+
+def booked_of(record: object) -> Booked | None:
+    """Returns what `Booked.record` has written; None for anything else."""
+    if not isinstance(record, dict):
+        return None
+    known = {f.name: record[f.name] for f in fields(Booked) if _fits(f.name, record)}
+    return Booked(**known) if known.get("request") else None
+
+
+def _fits(name: str, record: Mapping[str, Any]) -> bool:
+    kind = {"attempt": int, "whole": bool}.get(name, str)
+    return type(record.get(name)) is kind

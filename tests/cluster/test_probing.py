@@ -1,0 +1,50 @@
+"""Which paths are measured: a few of each class, and each again when it is old."""
+
+from __future__ import annotations
+
+from cluster.samples import node
+from rgpu_cluster.core.paths import End, Figures, Paths
+from rgpu_cluster.core.probing import AT_ONCE, PAUSE, Probing
+
+FIGURES = Figures(1000, 10, 1, 1, 1)
+
+
+def test_each_class_is_measured_once_and_not_each_pair() -> None:
+    nodes = [node(f"n{i}", rack=f"r{i % 2}") for i in range(100)]
+    probing, paths, pairs = Probing(), Paths(), []
+    for _ in range(10):
+        found = probing.look(nodes, paths)
+        assert len(found) <= AT_ONCE
+        assert len({client.name for client, _ in found}) == len(found)
+        for client, server in found:
+            assert client.name != server.name
+            pairs.append((client, server))
+            paths.learn(End(client.rack, ""), End(server.rack, ""), FIGURES)
+    assert len(pairs) == 4
+    assert len(paths.measured()) == 4
+
+
+def test_a_path_that_cannot_be_measured_is_tried_by_another_pair_after_a_pause() -> None:
+    nodes = [node("a", rack="r1"), node("b", rack="r2"), node("c", rack="r2")]
+    probing, paths, seen = Probing(), Paths(), []
+    for _ in range(3 * PAUSE):
+        for client, server in probing.look(nodes, paths):
+            if (client.rack, server.rack) == ("r1", "r2"):
+                seen.append(server.name)
+    assert len(seen) == 3
+    assert set(seen) == {"b", "c"}
+
+
+def test_old_figures_are_measured_again() -> None:
+    nodes = [node("a"), node("b")]
+    probing, paths = Probing(), Paths()
+    assert probing.look(nodes, paths)
+    paths.learn(End("", ""), End("", ""), FIGURES)
+    paths.grow_older(599 * 10**9)
+    assert not [pair for _ in range(PAUSE) for pair in probing.look(nodes, paths)]
+    paths.grow_older(700 * 10**9)
+    assert probing.look(nodes, paths)
+
+
+def test_a_lone_node_measures_nothing() -> None:
+    assert Probing().look([node("a")], Paths()) == []

@@ -1,0 +1,187 @@
+"""A manager with several servers, and programs that run on the cards that it chooses."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import Self
+
+from helpers import clients
+from helpers.command import rgpu_command
+from helpers.manager import ManagerProcess, node
+from helpers.server import Server
+from helpers.waiting import wait_until
+from rgpu_common.closing import Closing
+from rgpu_common.units import PPM
+
+_SECONDS = 120
+# Counts on the device, so that a wrong result shows; ends by itself.
+COUNTS = r"""
+PTX = b'''.version 7.0
+.target sm_50
+.address_size 64
+.visible .entry add_one(.param .u64 counter) {
+  .reg .b64 %rd<2>;
+  ld.param.u64 %rd1, [counter];
+  red.global.add.u32 [%rd1], 1;
+  ret;
+}
+'''
+import sys
+try:
+    cuda.open()
+    print("open", flush=True)
+    add_one = cuda.function(cuda.load(PTX), "add_one")
+    address = cuda.alloc(1 << 20)
+    cuda.upload(address, bytes(1 << 20))
+    for step in range(ROUNDS):
+        for _ in range(10):
+            cuda.launch(add_one, 4, 32, address)
+        cuda.synchronize()
+    counted = int.from_bytes(cuda.download(address, 4), "little")
+    cuda.free(address)
+    print("right" if counted == ROUNDS * 1280 else f"wrong: {counted}")
+except CudaError as error:
+    print("ended with", error.result)
+    sys.exit(3)
+"""
+STAYS = "cuda.open(); print(cuda.memory()[1], flush=True); wait_for_line(); print('right')"
+
+
+def counts(rounds: int) -> str:
+    """Returns a program that prints "open", and then "right"."""
+    return f"ROUNDS = {rounds}\n{COUNTS}"
+
+
+class Nodes(Closing):
+    """Servers by name. rack_of: the rack of each."""
+
+    def __init__(
+        self, manager: ManagerProcess, rack_of: dict[str, str], device: str, *arguments: str
+    ) -> None:
+        self.manager = manager
+        self.servers: dict[str, Server] = {}
+        self._folder = tempfile.TemporaryDirectory(prefix="rgpu-nodes-")
+        self._device = device
+        self._arguments = arguments
+        self._rack_of = rack_of
+        for name in rack_of:
+            self.start(name)
+        manager.has(*rack_of)
+
+    def start(self, name: str, *arguments: str) -> None:
+        """Starts a server; it goes on with what an earlier one of this name has left."""
+        server = node(
+            self.manager.address, name, Path(self._folder.name) / name,
+            "--rack", self._rack_of[name], *self._arguments, *arguments, device=self._device,
+        )  # fmt: skip
+        self.servers[name] = server.__enter__()
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Sends a signal to a server."""
+        process = self.servers[name].process
+        assert process is not None
+        process.send_signal(number)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL; its sessions go on."""
+        self.signal(name, signal.SIGKILL)
+        self.servers[name].stop()
+
+    def leases(self, name: str) -> list[dict[str, Any]]:
+        """Returns what the server itself says of its leases."""
+        done = subprocess.run(
+            [rgpu_command(), "lease", "list", "--json", "--server", self.servers[name].tcp],
+            cwd="/", capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        found: list[dict[str, Any]] = json.loads(done.stdout)["leases"]
+        return found
+
+    def booked(self) -> dict[str, set[str]]:
+        """Returns the keys of the leases of runs, by node, as the servers have them."""
+        return {
+            name: {
+                str(one["key"]) for one in self.leases(name) if str(one["key"]).startswith("run-")
+            }
+            for name in self.servers
+        }
+
+    def idle(self, seconds: float = 60) -> None:
+        """Waits until no server has a run's lease, and the manager knows."""
+        wait_until(lambda: not any(self.booked().values()), seconds)
+        wait_until(lambda: not self.manager.leases(), seconds)
+
+    def close(self) -> None:
+        with ExitStack() as stack:
+            stack.callback(self._folder.cleanup)
+            for name, server in self.servers.items():
+                if server.process is not None and server.process.poll() is None:
+                    self.signal(name, signal.SIGCONT)
+                stack.callback(server.stop)
+
+    def __enter__(self) -> Self:
+        return self
+
+
+def check_books(pool: dict[str, Any]) -> None:
+    """Asserts that no card is promised beyond what it has, and no request twice on one card."""
+    for one in pool["nodes"]:
+        for card in one["cards"]:
+            assert card["used_ppm"] <= PPM, card
+            assert int(card["used_bytes"]) <= int(card["memory_bytes"]), card
+            held = [lease["request_id"] for lease in card["leases"]]
+            assert len(held) == len(set(held)), card
+
+
+@contextmanager
+def started(
+    manager: str, *options: str, source: str = STAYS, **environment: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Runs a program by `rgpu run`, on a card that the manager chooses."""
+    process = start(manager, *options, source=source, **environment)
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def start(
+    manager: str, *options: str, source: str = STAYS, **environment: str
+) -> subprocess.Popen[str]:
+    """As `started`; the caller ends it. manager: "" if the options name servers."""
+    named = ("--manager", manager) if manager else ()
+    return subprocess.Popen(
+        [rgpu_command(), "run", *named, *options, "--", sys.executable, "-u", "-c",
+         clients.PRELUDE + source],
+        env={**clients.environment(None), **environment}, cwd="/", stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def where(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Returns the node and the request that `rgpu run -v` names; its program is open then."""
+    assert process.stderr is not None
+    assert process.stdout is not None
+    said = ""
+    for said in process.stderr:
+        if "(request run-" in said:
+            break
+    words = said.split()
+    assert "(request" in words, said
+    assert process.stdout.readline(), process.stderr.read()
+    return words[words.index("at") - 1], words[-1].rstrip(")")
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, list[str], str]:
+    """Lets a program end; returns its exit status, its lines and its errors."""
+    output, errors = process.communicate("\n", timeout=_SECONDS)
+    return process.returncode, output.splitlines(), errors
