@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from netprobe.candidates import TRANSPORTS
 from rgpu_client.cluster.options import Wanted, add_options, wanted
 from rgpu_client.cluster.placing import manager_of, place_by_manager
+from rgpu_client.devices import parse_devices
 from rgpu_client.preload import client_environment, library_path
 from rgpu_client.program import before_start, cannot_start, find_program
 from rgpu_client.session.audit import is_loud
@@ -191,7 +192,7 @@ def _run(arguments: argparse.Namespace) -> int:
         command = _program(arguments, "rgpu run [OPTIONS] -- PROGRAM [ARGUMENTS]")
         server = arguments.server or os.environ.get("RGPU_SERVER", "")
         manager = None
-        if arguments.manager or not server:
+        if arguments.manager or not (server or _all_name_servers(arguments)):
             manager = manager_of(arguments.manager, os.environ)
         if manager is not None:
             return _run_in_cluster(arguments, command, manager, where)
@@ -207,6 +208,12 @@ def _run(arguments: argparse.Namespace) -> int:
             return _run_held(arguments, command, environment)
         _become(command, claimed(carried(environment), command[0], arguments.wait))
     raise AssertionError("a program that was started does not return")
+
+
+def _all_name_servers(arguments: argparse.Namespace) -> bool:
+    """True if each device of the program names its server, as in 0@a:7700,0@b:7700."""
+    text = arguments.device or os.environ.get("RGPU_DEVICE")
+    return bool(text) and all(device.server for device in parse_devices(text))
 
 
 def _become(command: list[str], environment: dict[str, str]) -> None:
