@@ -213,7 +213,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _all_name_servers(arguments: argparse.Namespace) -> bool:
     """True if each device of the program names its server, as in 0@a:7700,0@b:7700."""
     text = arguments.device or os.environ.get("RGPU_DEVICE")
-    return bool(text) and all(device.server for device in parse_devices(text))
+    return all(device.server for device in parse_devices(text)) if text else False
 
 
 def _become(command: list[str], environment: dict[str, str]) -> None:
