@@ -78,6 +78,8 @@ def choose_server(
         UsageError: the options need a manager.
         NoSessionError: no server takes the run; the sentence says why.
     """
+    if wanted.gang:
+        raise UsageError("only a manager starts several runs together: name it for --gang")
     if wanted.labelled or wanted.reach == "near":
         raise UsageError(
             "servers do not know the labels of each other's leases, nor their racks: use a "

@@ -13,12 +13,17 @@ if TYPE_CHECKING:
     import argparse
 
 MAX_LABEL = 63
+MAX_GANG = 1024
 REACHES = ("passthrough", "local", "near", "any")
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the options say. reach: a word of REACHES. max_slowdown_ppm: None: any."""
+    """What the options say.
+
+    reach: a word of REACHES. max_slowdown_ppm: None: any. gang: the runs that start together,
+    gang_size in all; "": none.
+    """
 
     reach: str = "any"
     max_slowdown_ppm: int | None = None
@@ -27,6 +32,8 @@ class Wanted:
     exclusion: str = ""
     cards: int = 1
     whole: bool = False
+    gang: str = ""
+    gang_size: int = 1
     model: str = ""
     pool: str = ""
 
@@ -71,6 +78,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--exclusive-label", metavar="WORD", help="only beside leases with the same word"
     )
     group.add_argument("--cards", metavar="N", help="cards of one server (default: 1)")
+    group.add_argument(
+        "--gang", metavar="WORD:N", help="start with the other runs of this word, all N or none"
+    )
     group.add_argument("--whole", action="store_true", help="the card for this run alone")
     group.add_argument("--model", metavar="NAME", help="only cards of this model")
     group.add_argument("--pool", metavar="NAME", help="only cards of this pool")
@@ -79,6 +89,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def wanted(arguments: argparse.Namespace) -> Wanted:
     """Returns what the options say; UsageError names the option that cannot be met."""
     whole = bool(arguments.whole)
+    gang, gang_size = _gang(arguments.gang, waits=arguments.wait > 0)
     reach = arguments.reach or "any"
     if whole and arguments.share is not None:
         raise UsageError("--whole is the whole card already: leave out --share")
@@ -90,6 +101,8 @@ def wanted(arguments: argparse.Namespace) -> Wanted:
         exclusion=_label("--exclusive-label", arguments.exclusive_label),
         cards=_cards(arguments.cards),
         whole=whole,
+        gang=gang,
+        gang_size=gang_size,
         model=arguments.model or "",
         pool=arguments.pool or "",
     )
@@ -117,6 +130,19 @@ def _label(option: str, text: str | None) -> str:
     if not 0 < len(text) <= MAX_LABEL or not text.isprintable():
         raise UsageError(f"{option} is a word of 1 to {MAX_LABEL} printable characters: {text!r}")
     return text
+
+
+def _gang(text: str | None, *, waits: bool) -> tuple[str, int]:
+    if text is None:
+        return "", 1
+    word, _, size = text.rpartition(":")
+    if not size.isascii() or not size.isdigit() or not 1 < int(size[:9]) <= MAX_GANG:
+        raise UsageError(
+            f"--gang is a word and a number from 2 to {MAX_GANG}: train:4, not {text!r}"
+        )
+    if not waits:
+        raise UsageError("--gang waits for the other runs: add --wait")
+    return _label("--gang", word), int(size)
 
 
 def _cards(text: str | None) -> int:

@@ -137,6 +137,8 @@ def request_of(
         one_node=True,
         place=_here(environment),
         wait=wait > 0,
+        gang=wanted.gang,
+        gang_size=wanted.gang_size,
     )
     message.neighbours.affinity = wanted.affinity
     message.neighbours.anti_affinity = wanted.anti_affinity

@@ -12,10 +12,11 @@ from rgpu_cluster.core.decision import Refusal
 from rgpu_cluster.core.feasible import would_fit
 from rgpu_cluster.core.line import dominant_shares, members
 from rgpu_cluster.core.place import place
+from rgpu_cluster.core.quotas import Accounts
 from rgpu_cluster.core.request import Mode, holding_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rgpu_cluster.core.actions import Action
     from rgpu_cluster.core.book import Book
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rgpu_cluster.core.node import Node
     from rgpu_cluster.core.paths import Paths
     from rgpu_cluster.core.pool import Pool
+    from rgpu_cluster.core.quotas import Quotas
     from rgpu_cluster.core.request import Request
     from rgpu_cluster.core.score import Weights
 
@@ -40,7 +42,14 @@ class Dealer:
     """Deals out cards. absent: nodes that were lost not long ago, and may come back."""
 
     def __init__(
-        self, pool: Pool, paths: Paths, line: Line, book: Book, weights: Weights, limits: Limits
+        self,
+        pool: Pool,
+        paths: Paths,
+        line: Line,
+        book: Book,
+        weights: Weights,
+        limits: Limits,
+        quotas: Quotas,
     ) -> None:
         self.absent: dict[str, tuple[Node, int]] = {}
         self._pool = pool
@@ -49,6 +58,7 @@ class Dealer:
         self._book = book
         self._weights = weights
         self._limits = limits
+        self._quotas = quotas
         self._actions: list[Action] = []
         # Counts what changes beside the pool.
         self._news = 0
@@ -60,7 +70,7 @@ class Dealer:
     def deal(self, now_ns: int) -> list[Action]:
         """Tries the requests in line that may fit now and did not fit before."""
         self._actions = []
-        if not self._line or not (self._hoping or self._state() != self._done or self._due(now_ns)):
+        if not self._line or not self._is_news(now_ns):
             return []
         shares = dominant_shares(self._pool) if len(self._line) > 1 else {}
         complete = self._try_all(shares, now_ns)
@@ -75,7 +85,10 @@ class Dealer:
     def _state(self) -> tuple[int, int, int]:
         return self._pool.generation, self._line.changes, self._news
 
-    def _due(self, now_ns: int) -> bool:
+    def _is_news(self, now_ns: int) -> bool:
+        # Who may borrow depends on everybody in line, and costs no search.
+        if self._hoping or self._quotas or self._state() != self._done:
+            return True
         return any(0 < entry.not_before_ns <= now_ns for entry in self._line)
 
     def _try_all(self, shares: Mapping[str, int], now_ns: int) -> bool:
@@ -84,12 +97,19 @@ class Dealer:
         failed: dict[Request, Refusal] = {}
         tries: Counter[str] = Counter()
         left = False
-        for entry in self._line.order(shares):
+        accounts = Accounts(self._quotas, self._pool)
+        for entry in self._line.order(shares, accounts.borrows):
             if entry.request.id not in self._line or entry.request.id in self._pool.leases():
                 # It was placed with its gang; or an earlier lease of it is being revoked.
                 continue
             together = members(entry, self._line)
             if entry.not_before_ns > now_ns or together is None:
+                continue
+            refusal = self._over_quota(together, accounts)
+            if refusal is not None:
+                for one in together:
+                    one.refusal = refusal
+                    self._give_up(one, refusal, now_ns)
                 continue
             refusal = self._old_refusal(entry, failed)
             if refusal is None and tries[entry.request.tenant] >= self._limits.tries:
@@ -99,11 +119,19 @@ class Dealer:
                 tries[entry.request.tenant] += len(together)
                 refusal = self._place_all(together, now_ns)
             entry.not_before_ns = 0
+            for one in together:
+                (accounts.placed if refusal is None else accounts.not_placed)(one.request)
             if refusal is not None:
                 self._refused(entry, together, refusal, failed)
                 for one in together:
                     self._give_up(one, refusal, now_ns)
         return not left
+
+    def _over_quota(self, together: Sequence[Entry], accounts: Accounts) -> Refusal | None:
+        why, possible = accounts.why_not([one.request for one in together])
+        if not why:
+            return None
+        return Refusal(together[0].request, self._pool.generation, (), possible, why)
 
     def _old_refusal(self, entry: Entry, failed: Mapping[Request, Refusal]) -> Refusal | None:
         """Returns why the request does not fit, if that is known already."""

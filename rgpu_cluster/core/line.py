@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rgpu_common.units import PPM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from rgpu_cluster.core.decision import Refusal
     from rgpu_cluster.core.limits import Limits
@@ -99,11 +99,18 @@ class Line:
         """Returns the requests of a gang that are in line."""
         return [entry for entry in self._entries.values() if entry.gang == name]
 
-    def order(self, shares: Mapping[str, int]) -> list[Entry]:
-        """Returns the requests in the order in which they are tried. shares: `dominant_shares`."""
+    def order(
+        self, shares: Mapping[str, int], borrows: Callable[[Request], bool] = lambda _: False
+    ) -> list[Entry]:
+        """Returns the requests in the order in which they are tried.
+
+        shares: `dominant_shares`. borrows: whether a request goes beyond its tenant's quota; then
+        it is behind all that do not.
+        """
         return sorted(
             self._entries.values(),
             key=lambda e: (
+                borrows(e.request),
                 -e.request.priority,
                 shares.get(e.request.tenant, 0),
                 e.since_ns,

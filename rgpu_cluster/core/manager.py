@@ -23,6 +23,7 @@ from rgpu_cluster.core.limits import Limits
 from rgpu_cluster.core.line import Entry, Line
 from rgpu_cluster.core.paths import Paths
 from rgpu_cluster.core.pool import Pool
+from rgpu_cluster.core.quotas import Quotas
 from rgpu_cluster.core.request import Mode, holding_of
 from rgpu_cluster.core.score import PRESETS, Score, Weights
 
@@ -40,13 +41,20 @@ STALE = "stale"
 class Manager:
     """All that the manager knows. `handle` is the only entrance."""
 
-    def __init__(self, weights: Weights = PRESETS["fgd"], limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        weights: Weights = PRESETS["fgd"],
+        limits: Limits | None = None,
+        quotas: Quotas | None = None,
+    ) -> None:
         self.pool = Pool()
         self.paths = Paths()
         self.line = Line()
         self.book = Book()
         self._limits = limits or Limits()
-        self._dealer = Dealer(self.pool, self.paths, self.line, self.book, weights, self._limits)
+        self._dealer = Dealer(
+            self.pool, self.paths, self.line, self.book, weights, self._limits, quotas or Quotas({})
+        )
         self._clock = OwnClock()
         self._seen_ns: dict[str, int] = {}
         self._numbers = 0

@@ -10,7 +10,7 @@ from rgpu_cluster.core import events as on
 from rgpu_cluster.core.errors import PlacementError
 from rgpu_cluster.core.request import describe
 from rgpu_cluster.manager.reading import request_of
-from rgpu_cluster.manager.telling import explanation, in_short, pool_nodes, pool_paths
+from rgpu_cluster.manager.telling import explanation, pool_nodes, pool_paths
 from rgpu_common import release
 from rgpu_common.clusters import is_node_name, is_request_id
 from rgpu_common.v1 import cluster_pb2, cluster_pb2_grpc
@@ -70,9 +70,10 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
 
     def _ask(self, request: Request, message: cluster_pb2.SubmitRequest) -> None:
         waited = min(message.waited_seconds, _LONGEST_WAIT_SECONDS)
-        event = on.Asked(
-            request, message.wait, round(waited * NS), message.gang, message.gang_size or 1
-        )
+        # Another tenant's gang of the same name is another gang.
+        gang = f"{request.tenant}/{message.gang}" if message.gang else ""
+        size = message.gang_size or 1
+        event = on.Asked(request, message.wait, round(waited * NS), gang, size)
         self._shell.feed(event)
         entry = self._shell.core.line.get(request.id)
         if entry is not None and entry.told:
@@ -154,7 +155,7 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
                     tenant=entry.request.tenant,
                     asked=describe(entry.request),
                     waited_seconds=max(now_ns - entry.since_ns, 0) / NS,
-                    sentence=entry.refused or in_short(entry.refusal),
+                    sentence=self._shell.why_it_waits(entry),
                 )
                 for entry in waiting
             ],

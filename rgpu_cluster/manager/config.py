@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from rgpu_cluster.core.quotas import OTHERS, TenantQuota
 from rgpu_cluster.core.score import PRESETS
 from rgpu_common.clusters import MANAGER_PORT, manager_endpoint
 from rgpu_common.config import Table, read_toml
@@ -12,7 +13,7 @@ from rgpu_common.endpoints import GrpcEndpoint, TcpEndpoint, TlsEndpoint, speaks
 from rgpu_common.errors import UsageError
 from rgpu_common.key_kinds import Choice, Flag, Seconds, Text
 from rgpu_common.keys import Option, fill, key, part
-from rgpu_server.config_kinds import Listeners, MetricsAddress
+from rgpu_server.config_kinds import Each, Listeners, MetricsAddress
 from rgpu_server.identity.access_tokens import check_tenant, default_tokens_file
 from rgpu_server.identity.settings import Identity, Tls, with_default_tokens_file
 
@@ -96,6 +97,9 @@ class ManagerConfig:
         "Serve Prometheus metrics (`/metrics`) and `/health` at this address.",
         option=Option("--metrics", "HOST:PORT"), unset="none", inline=True,
     )  # fmt: skip
+    tenants: dict[str, TenantQuota] = key(
+        "tenants", Each(TenantQuota), {}, "What one tenant may have of the cluster."
+    )  # fmt: skip
     identity: Identity = part(Identity)
     tls: Tls = part(Tls)
 
@@ -105,6 +109,8 @@ def load_manager_config(path: Path | None, said: Mapping[str, Any]) -> ManagerCo
     root = read_toml(path) if path is not None else Table({}, "defaults")
     config = fill(ManagerConfig, root, said)
     check_tenant(config.nodes)
+    for tenant in set(config.tenants) - {OTHERS}:
+        check_tenant(tenant)
     wide = [e for e in config.listen if not getattr(e, "loopback", True)]
     if wide and not config.insecure:
         identity = with_default_tokens_file(config.identity, config.tls)

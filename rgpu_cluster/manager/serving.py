@@ -13,6 +13,7 @@ import grpc.aio
 
 from rgpu_cluster.core.limits import SECOND, Limits
 from rgpu_cluster.core.manager import Manager
+from rgpu_cluster.core.quotas import Quotas
 from rgpu_cluster.core.score import PRESETS
 from rgpu_cluster.manager.clients import ManagerService
 from rgpu_cluster.manager.config import unencrypted
@@ -65,7 +66,7 @@ class ManagerServer:
             grant_ns=round(config.grant_seconds * SECOND),
             start_ns=round(config.start_seconds * SECOND),
         )
-        self.shell = Shell(Manager(PRESETS[config.preset], limits))
+        self.shell = Shell(Manager(PRESETS[config.preset], limits, Quotas(config.tenants)))
         self._authenticator = authenticator_of(config)
         by_uri = config.identity.certificate == "uri"
         prefix = config.identity.uri_prefix if by_uri else ""

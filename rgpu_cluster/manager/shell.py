@@ -20,6 +20,7 @@ from rgpu_common.v1 import cluster_pb2
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rgpu_cluster.core.line import Entry
     from rgpu_cluster.core.manager import Manager
     from rgpu_cluster.core.node import Node
 
@@ -195,11 +196,18 @@ class Shell:
     def in_line(self, request: str, place: int) -> cluster_pb2.SubmitResponse:
         """Returns the state of a request in line, for its client."""
         entry = self.core.line.get(request)
-        sentence = "" if entry is None else entry.refused or in_short(entry.refusal)
+        sentence = "" if entry is None else self.why_it_waits(entry)
         waiting = cluster_pb2.InLine(
             place=place, waiting=max(len(self.core.line), place), sentence=sentence
         )
         return cluster_pb2.SubmitResponse(waiting=waiting)
+
+    def why_it_waits(self, entry: Entry) -> str:
+        """Returns why a request in line has no cards, in one sentence."""
+        if entry.gang and entry.refusal is None and not entry.refused:
+            here = len(self.core.line.gang(entry.gang))
+            return f"{here} of the {entry.gang_size} runs of its gang are here"
+        return entry.refused or in_short(entry.refusal)
 
     def _denied(self, action: do.Denied) -> None:
         if action.refusal is not None:
