@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rgpu_cluster.core.filters import Reason
+from rgpu_cluster.core.quotas import TenantQuota
 from rgpu_cluster.core.score import PRESETS, Weights
 from rgpu_cluster.manager.config import ManagerConfig
 from rgpu_cluster.manager.metrics import CARD_GAUGES, COUNTED, STATE_GAUGES
-from rgpu_common.keys import keys_of
+from rgpu_common.keys import Key, keys_of
 from rgpu_common.units import PPM
 
 if TYPE_CHECKING:
@@ -51,14 +52,23 @@ def _table(titles: str, rows: Iterable[Sequence[str]], columns: int = 0) -> list
     return [f"| {' | '.join(names)} |", rule, *(f"| {' | '.join(row)} |" for row in rows)]
 
 
-def _keys() -> Iterable[tuple[str, ...]]:
+def _rows() -> Iterable[tuple[str, Key]]:
+    """Yields each key with its name in the page: those of a tenant's table too."""
     for row in keys_of(ManagerConfig):
+        if row.name == "tenants":
+            yield from ((f"tenants.NAME.{one.name}", one) for one in keys_of(TenantQuota))
+        else:
+            yield row.name, row
+
+
+def _keys() -> Iterable[tuple[str, ...]]:
+    for name, row in _rows():
         also = f" `{row.table} = VALUE` means the same." if row.inline else ""
         option = f" Option: `{row.option.flag}`." if row.option else ""
         meaning = f"{row.meaning}{also}{option}"
         # A link within the server's page.
         meaning = meaning.replace("](#", "](server.md#")
-        yield f"`{row.name}`", meaning, row.kind.accepted, row.default_text
+        yield f"`{name}`", meaning, row.kind.accepted, row.default_text
 
 
 def _terms() -> list[str]:

@@ -23,6 +23,8 @@ from rgpu_common.units import PPM
 
 STEPS = int(os.environ.get("RGPU_CLUSTER_STEPS", "10000"))
 SEEDS = 20
+# More would only make the line, and a long run, longer.
+MOST_ALIVE = 60
 
 
 def random_request(chance: random.Random, number: int) -> Request:
@@ -44,7 +46,7 @@ def step(world: World, chance: random.Random, number: int) -> None:
     """One thing that happens."""
     world.now_ns += chance.choice((0, SECOND // 10, SECOND, 4 * SECOND))
     roll = chance.random()
-    if roll < 0.25:
+    if roll < 0.25 and len(world.alive) < MOST_ALIVE:
         world.ask(random_request(chance, number))
     elif roll < 0.4 and world.alive:
         world.end(chance.choice(sorted(world.alive)))

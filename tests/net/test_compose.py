@@ -23,6 +23,7 @@ OWN_PROGRAMS = {
     "proxy": ("nginx",),
 }
 UID = "65532"
+FILES = ("docker-compose.yml", "docker-compose.manager.yml")
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +88,14 @@ def test_networks_have_both_families_and_lead_nowhere(services: dict[str, Any]) 
     assert "listen [::]:8443" in (DOCKER / "nginx.conf").read_text()
 
 
-def test_containers_have_no_right_that_they_do_not_need(services: dict[str, Any]) -> None:
-    for name, body in services.items():
+def services_of(file: str) -> dict[str, Any]:
+    body: dict[str, Any] = yaml.safe_load((ROOT / file).read_text())
+    return dict(body["services"])
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_containers_have_no_right_that_they_do_not_need(file: str) -> None:
+    for name, body in services_of(file).items():
         assert body["user"] == f"{UID}:{UID}", name
         assert body["read_only"] is True, name
         assert body["cap_drop"] == ["ALL"], name
@@ -96,16 +103,18 @@ def test_containers_have_no_right_that_they_do_not_need(services: dict[str, Any]
         assert not {"ports", "privileged", "cap_add", "devices", "pid", "ipc"} & set(body), name
 
 
-def test_every_file_that_it_names_is_here(services: dict[str, Any]) -> None:
-    for name, body in services.items():
+@pytest.mark.parametrize("file", FILES)
+def test_every_file_that_it_names_is_here(file: str) -> None:
+    for name, body in services_of(file).items():
         if "build" in body:
             assert (ROOT / body["build"]["dockerfile"]).is_file(), name
-        for mount in body.get("volumes", []):
-            source = mount.split(":")[0]
-            assert not source.startswith(".") or (ROOT / source).exists(), mount
+        mounts = dict(mount.split(":")[1::-1] for mount in body.get("volumes", []))
+        for source in mounts.values():
+            assert not source.startswith(".") or (ROOT / source).exists(), source
         for word in (*body["command"], *body.get("entrypoint", [])):
-            if word.startswith("/run/demo/"):
-                assert (ROOT / "examples" / "cluster" / Path(word).name).is_file(), word
+            folder, _, script = word.rpartition("/")
+            if script.endswith(".py"):
+                assert (ROOT / mounts[folder] / script).is_file(), word
 
 
 def test_secrets_come_as_files_to_those_who_need_them(services: dict[str, Any]) -> None:
