@@ -219,6 +219,65 @@ run(3, 0)
     )
 
 
+def test_calls_for_device_memory_take_page_locked_memory_by_its_host_address(server: str) -> None:
+    """Sets, copies and values, at once and by a graph that a stream has captured: cuda.core fills
+    page-locked buffers so.
+    """
+    check(
+        server,
+        """
+memory = mapped(4096, 0)
+words = (c_uint * 1024).from_address(memory)
+there = cuda.alloc(4096)
+stream, graph, exec_ = c_void_p(), c_void_p(), c_void_p()
+cuda("cuStreamCreate", byref(stream), 1)
+
+def at(word):
+    return c_uint64(memory + 4 * word)
+
+def set_and_write(value):
+    cuda("cuMemsetD32Async", at(0), value, c_size_t(4), stream)
+    cuda("cuMemsetD2D8Async", at(8), c_size_t(16), value, c_size_t(4), c_size_t(3), stream)
+    cuda("cuStreamWriteValue32_v2", stream, at(30), value, 0)
+    cuda("cuStreamWaitValue32_v2", stream, at(30), value, 1)
+
+def check_set(value):
+    cuda("cuStreamSynchronize", stream)
+    bytes_ = value * 0x01010101
+    assert words[0:5] == [value] * 4 + [7], words[0:5]
+    assert words[8:18] == [bytes_, 7, 7, 7, bytes_, 7, 7, 7, bytes_, 7], words[8:18]
+    assert words[30] == value
+
+words[:] = [7] * 1024
+set_and_write(5)
+check_set(5)
+cuda("cuStreamBeginCapture_v2", stream, 2)
+set_and_write(6)
+cuda("cuMemcpyDtoDAsync_v2", at(100), at(0), c_size_t(16), stream)
+cuda("cuMemcpyDtoDAsync_v2", c_uint64(there), at(100), c_size_t(16), stream)
+cuda("cuStreamEndCapture", stream, byref(graph))
+cuda("cuGraphInstantiateWithFlags", byref(exec_), graph, c_uint64(0))
+assert words[0] == 5                                            # nothing has run
+cuda("cuGraphLaunch", exec_, stream)
+check_set(6)
+assert words[99:105] == [7, 6, 6, 6, 6, 7]
+assert cuda.download(there, 16) == bytes(words)[:16]
+
+cuda("cuMemsetD16_v2", at(200), 0x1234, c_size_t(3))
+assert bytes(words)[800:808] == bytes.fromhex("341234123412") + bytes(2), bytes(words)[798:810]
+cuda("cuMemcpyHtoD_v2", at(300), b"from the host!!!", c_size_t(16))
+cuda("cuMemcpyDtoD_v2", c_uint64(there), at(300), c_size_t(16))
+assert cuda.download(there, 16) == b"from the host!!!", (cuda.download(there, 16), words[298:306])
+back = ctypes.create_string_buffer(16)
+cuda("cuMemcpyDtoH_v2", back, at(300), c_size_t(16))
+assert back.raw == b"from the host!!!"
+# What does not lie in one allocation is refused, as ever.
+assert cuda.result("cuMemsetD8_v2", at(1023), 0, c_size_t(5)) == 1
+assert cuda.result("cuMemcpyDtoD_v2", c_uint64(there), at(1023), c_size_t(8)) == 1
+""",
+    )
+
+
 def test_flags_and_attributes(server: str) -> None:
     check(
         server,

@@ -62,6 +62,7 @@ CUresult CopyOfNode(const Here& here, const CUDA_MEMCPY3D& node, Copy* copy) {
   CUresult status = base::BoxOf(params, &box);
   if (status == CUDA_SUCCESS && box.empty()) status = CUDA_ERROR_INVALID_VALUE;
   if (status == CUDA_SUCCESS) status = CopyOf(box, false, copy);
+  if (status == CUDA_SUCCESS) NamePinnedSides(copy);
   if (status == CUDA_SUCCESS) status = CheckSides(here, *copy);
   if (status == CUDA_SUCCESS) *copy = Flattened(*copy);
   return status;

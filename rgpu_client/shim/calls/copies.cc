@@ -68,6 +68,17 @@ void NameVisibleSides(Copy* copy) {
   }
 }
 
+// With unified addressing, a function for device memory may name page-locked memory. That is host
+// memory for the wire.
+void NamePinnedSide(Side* side) {
+  if (!side->device || side->array != 0) return;
+  for (Session* const owner : LiveSessions()) {
+    if (!owner->addresses().MayBePinned(side->address)) continue;
+    const auto range = owner->addresses().Find(side->address);
+    if (range && range->kind == RangeKind::kPinned) side->device = false;
+  }
+}
+
 // One side of a set, or a row: the copy of which it would be a side.
 Copy Plane(uint64_t width, uint64_t height) {
   Copy copy;
@@ -143,9 +154,18 @@ CUresult FinishSynchronous(const Here& here, const Side& side, bool read_elsewhe
   const auto range = here.session->addresses().Find(side.address);
   if (!range) return CUDA_SUCCESS;
   if (range->sync_memops) return SynchronizeContext(here);
-  const bool in_place = range->is_visible() || range->kind == RangeKind::kHostImage;
-  return in_place || (read_elsewhere && range->is_shared()) ? SynchronizeStream(here)
-                                                            : CUDA_SUCCESS;
+  const bool image = range->kind == RangeKind::kHostImage;
+  const bool in_place = range->is_visible() || image;
+  if (!in_place && !(read_elsewhere && range->is_shared())) return CUDA_SUCCESS;
+  const CUresult status = SynchronizeStream(here);
+  // The program reads the memory of which this is the image.
+  if (image && status == CUDA_SUCCESS) here.session->paged().AfterCall(true);
+  return status;
+}
+
+void NamePinnedSides(Copy* copy) {
+  NamePinnedSide(&copy->to);
+  NamePinnedSide(&copy->from);
 }
 
 void UseDeviceMemory(const Here& here, const Side& side, uint64_t width, uint64_t height,
@@ -185,6 +205,7 @@ CUresult RunCopy(const Here& here, const Copy& asked) {
   Copy copy = asked;
   if (visible) [[unlikely]]
     NameVisibleSides(&copy);
+  NamePinnedSides(&copy);
   if (IsAcross(here, copy)) [[unlikely]]
     return RunAcross(here, copy);
   if (copy.empty()) return CUDA_SUCCESS;

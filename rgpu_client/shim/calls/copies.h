@@ -69,6 +69,9 @@ CUresult CheckSides(const Here& here, const Copy& copy);
 // The same for one side of a copy.
 CUresult CheckSide(const Here& here, const Side& side, const Copy& copy);
 
+// Makes host sides of device sides in page-locked memory.
+void NamePinnedSides(Copy* copy);
+
 // For a copy whose sides are checked. True: here.stream captures it, or it must not be made while a
 // stream captures; the call returns `*status`.
 bool CapturedCopy(const Here& here, const Copy& copy, CUresult* status);

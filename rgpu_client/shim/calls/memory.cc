@@ -2,6 +2,7 @@
 #include "rgpu_client/shim/calls/memory.h"
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
+#include "rgpu_client/shim/calls/recording.h"
 #include "rgpu_client/shim/calls/visible_memory.h"
 #include "rgpu_client/shim/credit_keeper.h"
 #include "rgpu_client/shim/graphs/graphs.h"
@@ -166,7 +167,10 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
   } else if (range->bytes >= kPromptFreeBytes) {
     here.channel().Flush();
   }
-  return status;
+  // The program may tell another process that the memory is gone: that process must not get it any
+  // more.
+  const bool told = range->exported && !here.channel().Lacks(Opcode::rgpuIpcSettle);
+  return status == CUDA_SUCCESS && told ? SettleShared(here) : status;
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr dptr) {

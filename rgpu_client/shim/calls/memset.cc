@@ -1,6 +1,7 @@
 // The memset functions.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/copies.h"
+#include "rgpu_client/shim/calls/pinned_params.h"
 #include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_client/shim/trace.h"
 
@@ -49,16 +50,17 @@ CUresult Run(CUstream stream, const Fill& fill, bool synchronous) {
   if (!aligned || __builtin_mul_overflow(fill.width, fill.element_bytes, &row_bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const Side target{fill.to, fill.pitch, true};
+  Side target{fill.to, fill.pitch, true};
+  CUresult status = UseImage(here, &target.address);
+  if (status != CUDA_SUCCESS) return status;
   if (!IsKnownDeviceMemory(here, target, row_bytes, fill.height)) return CUDA_ERROR_INVALID_VALUE;
   const uint64_t pitch = fill.height == 1 ? row_bytes : fill.pitch;
-  CUresult status = CUDA_SUCCESS;
   if (CapturedSet(here, fill, pitch, synchronous, &status)) return status;
   UseDeviceMemory(here, target, row_bytes, fill.height, true);
   TraceBytes(row_bytes * fill.height);
   status =
       here.channel().Post<op_rgpuMemset>(here.issuer(),
-                                         {fill.to, pitch, fill.element_bytes, fill.value,
+                                         {target.address, pitch, fill.element_bytes, fill.value,
                                           fill.width, fill.height, here.stream->wire, synchronous},
                                          CountedWork(here, 0, Reach::kNamed));
   if (status != CUDA_SUCCESS || !synchronous) return status;

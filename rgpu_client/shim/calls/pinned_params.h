@@ -1,4 +1,5 @@
-// Addresses of page-locked memory among the parameters of a launch or of a kernel node.
+// Addresses of page-locked memory where the device needs its own: among the parameters of a launch,
+// and where a call names device memory.
 #pragma once
 
 #include "rgpu_client/shim/calls/here.h"
@@ -10,5 +11,8 @@ namespace rgpu::shim {
 // device has an image of it at another address, which replaces the host address in the parameters.
 // `buffer`: holds the parameters if they were changed. An error: an image cannot be made.
 CUresult UseImages(const Here& here, std::vector<uint8_t>* buffer, PackedParams* packed);
+
+// The same for one address. An address of other memory stays as it is.
+CUresult UseImage(const Here& here, uint64_t* address);
 
 }  // namespace rgpu::shim

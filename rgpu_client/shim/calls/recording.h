@@ -22,8 +22,9 @@ CUresult PostRecord(const Here& here, Event& event, PostOptions options, Request
   return CUDA_SUCCESS;
 }
 
-// After a record of an event that processes share (CU_EVENT_INTERPROCESS), or a wait for one:
-// returns when that has taken effect, because the program may then tell another process.
+// After a record of an event that processes share (CU_EVENT_INTERPROCESS), a wait for one, or a
+// free of shared memory: returns when that has taken effect, because the program may then tell
+// another process.
 CUresult SettleShared(const Here& here);
 
 }  // namespace rgpu::shim

@@ -3,6 +3,7 @@
 
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/contexts.h"
+#include "rgpu_client/shim/calls/pinned_params.h"
 #include "rgpu_client/shim/calls/stream_values.h"
 #include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_common/native/base/batches.h"
@@ -10,19 +11,20 @@
 namespace rgpu::shim {
 namespace {
 
-// Checks that `address` is known device memory aligned to `width`.
-CUresult CheckAddress(const Here& here, CUdeviceptr address, uint32_t width) {
+// Checks that `*address` is known device memory aligned to `width`. The device's own address takes
+// the place of an address in page-locked memory.
+CUresult CheckAddress(const Here& here, uint64_t* address, uint32_t width) {
   const Device& device = *here.session->devices().Find(here.context->device);
   if (width == 8 && device.Attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) == 0) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  const bool known = here.session->addresses().MayAccess(address, width);
-  if (!known || address % width != 0) return CUDA_ERROR_INVALID_VALUE;
-  return CUDA_SUCCESS;
+  if (const CUresult status = UseImage(here, address); status != CUDA_SUCCESS) return status;
+  const bool known = here.session->addresses().MayAccess(*address, width);
+  return known && *address % width == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-// Finds the stream, and checks the address.
-CUresult Check(CUstream stream, CUdeviceptr address, uint32_t width, Here* here) {
+// Finds the stream, and checks the address as above.
+CUresult Check(CUstream stream, uint64_t* address, uint32_t width, Here* here) {
   if (const CUresult status = StreamHere(stream, here); status != CUDA_SUCCESS) return status;
   return CheckAddress(*here, address, width);
 }
@@ -52,7 +54,8 @@ CUresult WaitValue(CUstream stream, CUdeviceptr addr, uint64_t value, unsigned f
                    uint32_t width) {
   Here here;
   if (const CUresult bad = base::CheckWaitFlags(flags); bad != CUDA_SUCCESS) return bad;
-  if (const CUresult status = Check(stream, addr, width, &here); status != CUDA_SUCCESS) {
+  uint64_t device = addr;
+  if (const CUresult status = Check(stream, &device, width, &here); status != CUDA_SUCCESS) {
     return status;
   }
   CUresult over = CUDA_SUCCESS;
@@ -63,7 +66,7 @@ CUresult WaitValue(CUstream stream, CUdeviceptr addr, uint64_t value, unsigned f
   uint64_t seq = 0;
   options.seq = &seq;
   const CUresult status = here.channel().Post<op_rgpuStreamWaitValue>(
-      here.issuer(), {here.stream->wire, addr, value, flags, width}, options);
+      here.issuer(), {here.stream->wire, device, value, flags, width}, options);
   // Until this wait is known to be complete, the program may still change pinned memory that a
   // later copy reads.
   if (status == CUDA_SUCCESS) StartHostOrder(here, seq);
@@ -73,7 +76,8 @@ CUresult WaitValue(CUstream stream, CUdeviceptr addr, uint64_t value, unsigned f
 CUresult WriteValue(CUstream stream, CUdeviceptr addr, uint64_t value, unsigned flags,
                     uint32_t width) {
   Here here;
-  if (const CUresult status = Check(stream, addr, width, &here); status != CUDA_SUCCESS) {
+  uint64_t device = addr;
+  if (const CUresult status = Check(stream, &device, width, &here); status != CUDA_SUCCESS) {
     return status;
   }
   CUresult over = CUDA_SUCCESS;
@@ -81,7 +85,7 @@ CUresult WriteValue(CUstream stream, CUdeviceptr addr, uint64_t value, unsigned 
   const auto one = Operation(type, addr, value, flags);
   if (CapturedOperations(here, {&one, 1}, &over)) return over;
   return here.channel().Post<op_rgpuStreamWriteValue>(
-      here.issuer(), {here.stream->wire, addr, value, flags, width}, Work(here));
+      here.issuer(), {here.stream->wire, device, value, flags, width}, Work(here));
 }
 
 using Params = CUstreamBatchMemOpParams;
@@ -96,7 +100,8 @@ bool IsWait(const Params& params) {
 CUresult CheckOperation(const Here& here, const CUstreamBatchMemOpParams& params) {
   if (const CUresult bad = base::CheckMemoryOperation(params); bad != CUDA_SUCCESS) return bad;
   const uint32_t width = base::WidthOf(params);
-  return width == 0 ? CUDA_SUCCESS : CheckAddress(here, params.waitValue.address, width);
+  uint64_t address = params.waitValue.address;
+  return width == 0 ? CUDA_SUCCESS : CheckAddress(here, &address, width);
 }
 
 // The operations are sent one by one: the stream keeps their order. All are checked before the

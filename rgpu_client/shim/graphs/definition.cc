@@ -109,7 +109,9 @@ CUresult Writer::Put(const graph::CopyParams& params, Out* out) const {
 
 CUresult Writer::Put(const graph::SetParams& set, Out* out) const {
   const auto& from = set.set;
-  *out = wire::GraphSet{ContextId(from.ctx), from.dst,   from.pitch, from.elementSize,
+  uint64_t to = from.dst;
+  if (const CUresult status = UseImage(here_, &to); status != CUDA_SUCCESS) return status;
+  *out = wire::GraphSet{ContextId(from.ctx), to,         from.pitch, from.elementSize,
                         from.value,          from.width, from.height};
   return CUDA_SUCCESS;
 }
@@ -124,7 +126,10 @@ CUresult Writer::Put(const graph::BatchParams& batch, Out* out) const {
       operation.flags = one.memoryBarrier.flags;
     } else {  // waits and writes have the same layout
       operation.flags = one.waitValue.flags;
-      operation.address = one.waitValue.address;
+      uint64_t address = one.waitValue.address;
+      const CUresult status = UseImage(here_, &address);
+      if (status != CUDA_SUCCESS) return status;
+      operation.address = address;
       operation.value = one.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
                                 one.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32
                             ? one.waitValue.value

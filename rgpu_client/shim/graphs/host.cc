@@ -2,6 +2,7 @@
 
 #include "rgpu_client/shim/calls/box_sides.h"
 #include "rgpu_client/shim/calls/functions.h"
+#include "rgpu_client/shim/calls/pinned_params.h"
 #include "rgpu_client/shim/calls/stream_values.h"
 #include "rgpu_client/shim/graphs/conditionals.h"
 #include "rgpu_client/shim/graphs/exec.h"
@@ -126,7 +127,11 @@ CUresult GraphHost::CheckSet(const graph::SetParams& params) {
       (set.height > 1 && set.pitch % element != 0)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const bool known = IsKnownDeviceMemory(here, {set.dst, set.pitch, true}, row_bytes, set.height);
+  Side target{set.dst, set.pitch, true};
+  if (const CUresult status = UseImage(here, &target.address); status != CUDA_SUCCESS) {
+    return status;
+  }
+  const bool known = IsKnownDeviceMemory(here, target, row_bytes, set.height);
   return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
