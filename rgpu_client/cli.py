@@ -33,7 +33,7 @@ from rgpu_client.trace import format_trace
 from rgpu_client.trace_page import read_traces
 from rgpu_common.command import FAILED, OK, Command
 from rgpu_common.endpoints import UcxEndpoint, parse_endpoint
-from rgpu_common.errors import RgpuError, UsageError
+from rgpu_common.errors import NoSessionError, RgpuError, ServerError, UsageError
 from rgpu_common.sharing import POLICIES
 from rgpu_common.tables import terminal_width
 
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from rgpu_client.control import LeaseRequest
     from rgpu_common.endpoints import Endpoint
 
+# How often a run is placed whose server then does not take it.
+_TRIES = 3
 _EPILOG = (
     "Example: {command} --server gpu-node:7700 --memory 2GiB -- python train.py.  A server that "
     "other machines can reach asks for an access token: RGPU_TOKEN_FILE names the file that holds "
@@ -235,13 +237,19 @@ def _run_in_cluster(
         raise UsageError("--hold keeps a lease of one server alive: name it with --server")
     environment = _sized(arguments)
     loud = arguments.verbose or is_loud(environment)
-    placed = place_by_manager(manager, where, environment, arguments.wait, loud=loud)
-    try:
-        chosen = on_path(placed.environment, placed.server, arguments.transport, loud)
-        _become(command, claimed(carried(chosen), command[0]))
-    except RgpuError:
-        placed.give_up()
-        raise
+    for left in reversed(range(_TRIES)):
+        placed = place_by_manager(manager, where, environment, arguments.wait, loud=loud)
+        try:
+            chosen = on_path(placed.environment, placed.server, arguments.transport, loud)
+            _become(command, claimed(carried(chosen), command[0]))
+        except (NoSessionError, ServerError):
+            # The server may have ended since it granted the lease; another one may have room.
+            placed.give_up()
+            if not left:
+                raise
+        except RgpuError:
+            placed.give_up()
+            raise
     raise AssertionError("a program that was started does not return")
 
 
