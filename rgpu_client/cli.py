@@ -31,6 +31,7 @@ from rgpu_client.settings import (
 from rgpu_client.sizes import sizes_of
 from rgpu_client.trace import format_trace
 from rgpu_client.trace_page import read_traces
+from rgpu_client.variables import variable
 from rgpu_common.command import FAILED, OK, Command
 from rgpu_common.endpoints import UcxEndpoint, parse_endpoint
 from rgpu_common.errors import NoSessionError, RgpuError, ServerError, UsageError
@@ -214,8 +215,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _all_name_servers(arguments: argparse.Namespace) -> bool:
     """True if each device of the program names its server, as in 0@a:7700,0@b:7700."""
-    text = arguments.device or os.environ.get("RGPU_DEVICE")
-    return all(device.server for device in parse_devices(text)) if text else False
+    if arguments.device:
+        devices = parse_devices(arguments.device)
+    else:
+        devices = variable(os.environ, "RGPU_DEVICE", parse_devices) or ()
+    return bool(devices) and all(device.server for device in devices)
 
 
 def _become(command: list[str], environment: dict[str, str]) -> None:

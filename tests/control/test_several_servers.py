@@ -5,7 +5,6 @@ with its own access token.
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,9 +17,6 @@ from helpers.command import rgpu_command
 from helpers.runs import end, exact, gone, leases, line
 from helpers.server import Server
 from helpers.waiting import wait_until
-
-import rgpu_client
-from rgpu_common.errors import UsageError
 
 COUNT = """
 import ctypes, os
@@ -230,5 +226,13 @@ def test_a_wrong_list_of_token_files_is_a_usage_error() -> None:
 
 
 def test_a_notebook_names_its_server_as_the_server() -> None:
-    with pytest.raises(UsageError, match=re.escape("0@127.0.0.1:1 names its server")):
-        rgpu_client.connect(device="0@127.0.0.1:1")  # type: ignore[arg-type]
+    """In a process of its own, which has imported no CUDA package."""
+    source = "import rgpu_client; rgpu_client.connect(device='0@127.0.0.1:1')"
+    run = subprocess.run(
+        [sys.executable, "-P", "-c", source],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "UsageError: 0@127.0.0.1:1 names its server" in run.stderr
