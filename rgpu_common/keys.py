@@ -89,6 +89,13 @@ class Key:
         return self.name.rpartition(".")[0]
 
     @property
+    def described(self) -> str:
+        """The meaning and the other ways to say it, in Markdown."""
+        also = f" `{self.table} = VALUE` means the same." if self.inline else ""
+        option = f" Option: `{self.option.flag}`." if self.option else ""
+        return f"{self.meaning}{also}{option}"
+
+    @property
     def default_text(self) -> str:
         """The default in Markdown."""
         return self.unset or f"`{self.kind.written(self.default)}`"

@@ -6,10 +6,10 @@ python -m rgpu_server.config_page docs/reference/server.md
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rgpu_common.keys import Key, keys_of
+from rgpu_common.pages import rewrite
 from rgpu_server.config import ServerConfig
 from rgpu_server.core.policy import TenantPolicy
 
@@ -68,9 +68,7 @@ def _rows_of(table: str, rows: Sequence[Key]) -> Iterable[tuple[str, Key]]:
 
 
 def _row(name: str, row: Key) -> str:
-    also = f" `{row.table} = VALUE` means the same." if row.inline else ""
-    option = f" Option: `{row.option.flag}`." if row.option else ""
-    return f"| `{name}` | {row.meaning}{also}{option} | {row.kind.accepted} | {row.default_text} |"
+    return f"| `{name}` | {row.described} | {row.kind.accepted} | {row.default_text} |"
 
 
 def replaced(page: str) -> str:
@@ -81,13 +79,5 @@ def replaced(page: str) -> str:
     return before + section() + after[after.index("\n## ") :]
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Writes the section into each page."""
-    for name in arguments:
-        path = Path(name)
-        path.write_text(replaced(path.read_text(encoding="utf-8")), encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(rewrite(sys.argv[1:], replaced))

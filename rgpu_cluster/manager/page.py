@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rgpu_cluster.core.filters import Reason
@@ -16,6 +15,7 @@ from rgpu_cluster.core.score import PRESETS, Weights
 from rgpu_cluster.manager.config import ManagerConfig
 from rgpu_cluster.manager.metrics import CARD_GAUGES, COUNTED, STATE_GAUGES
 from rgpu_common.keys import Key, keys_of
+from rgpu_common.pages import rewrite
 from rgpu_common.units import PPM
 
 if TYPE_CHECKING:
@@ -63,11 +63,8 @@ def _rows() -> Iterable[tuple[str, Key]]:
 
 def _keys() -> Iterable[tuple[str, ...]]:
     for name, row in _rows():
-        also = f" `{row.table} = VALUE` means the same." if row.inline else ""
-        option = f" Option: `{row.option.flag}`." if row.option else ""
-        meaning = f"{row.meaning}{also}{option}"
         # A link within the server's page.
-        meaning = meaning.replace("](#", "](server.md#")
+        meaning = row.described.replace("](#", "](server.md#")
         yield f"`{name}`", meaning, row.kind.accepted, row.default_text
 
 
@@ -95,13 +92,5 @@ def replaced(page: str) -> str:
     return before + section()
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Writes the tables into each page."""
-    for name in arguments:
-        path = Path(name)
-        path.write_text(replaced(path.read_text(encoding="utf-8")), encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(rewrite(sys.argv[1:], replaced))

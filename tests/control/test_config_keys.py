@@ -11,9 +11,10 @@ import pytest
 from rgpu_common.errors import UsageError
 from rgpu_common.help_pages import plain_words
 from rgpu_common.keys import keys_of
+from rgpu_common.pages import rewrite
 from rgpu_server.cli import serve
 from rgpu_server.config import ServerConfig
-from rgpu_server.config_page import main, replaced, section
+from rgpu_server.config_page import replaced, section
 from rgpu_server.config_reader import load_config
 from rgpu_server.core.policy import Policy, TenantPolicy
 
@@ -44,7 +45,7 @@ def test_every_key_has_a_row_in_the_page() -> None:
 def test_the_page_is_written_where_its_section_is(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# A\n\n## Configuration file\n\nold\n\n## B\n")
-    assert main([str(page)]) == 0
+    assert rewrite([str(page)], replaced) == 0
     assert page.read_text() == f"# A\n\n{section()}\n## B\n"
     with pytest.raises(ValueError, match="no section"):
         replaced("# A\n")

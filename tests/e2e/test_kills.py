@@ -17,16 +17,7 @@ from helpers.waiting import wait_until
 KILLS = 100
 BUSY = r"""
 import itertools
-PTX = b'''.version 7.0
-.target sm_50
-.address_size 64
-.visible .entry add_one(.param .u64 counter) {
-  .reg .b64 %rd<2>;
-  ld.param.u64 %rd1, [counter];
-  red.global.add.u32 [%rd1], 1;
-  ret;
-}
-'''
+from helpers.add_one import PTX
 try:
     cuda.open()
     print("open")

@@ -276,3 +276,36 @@ def test_many_threads_issue_into_many_streams(cuda: Device) -> None:
     cuda("cuCtxSynchronize")
     assert cuda.read(word, 32) == (99).to_bytes(4, "little") * 8
     assert time.monotonic() - start < 30
+
+
+@on_device()
+def test_attributes_of_streams_are_kept_and_copied(cuda: Device) -> None:
+    cuda.open()
+    one, other = cuda.stream(1), cuda.stream(1)
+    priority, policy, domain_map, domain = 8, 3, 9, 10
+    value = (ctypes.c_uint8 * 64)()
+
+    def get(stream: int, attribute: int) -> bytes:
+        cuda("cuStreamGetAttribute", stream, attribute, ctypes.byref(value))
+        return bytes(value)[:4]
+
+    def put(stream: int, attribute: int, data: bytes) -> int:
+        new = (ctypes.c_uint8 * 64)(*data)
+        return cuda.result("cuStreamSetAttribute", stream, attribute, ctypes.byref(new))
+
+    assert cuda.attribute(126) == 1  # domains
+    assert [get(one, n) for n in (policy, domain_map, domain)] == [
+        b"\1\0\0\0",
+        bytes(4),
+        bytes(4),
+    ]
+    assert put(one, domain, b"\1") == 0
+    assert put(one, policy, b"\3") == 0
+    assert put(one, domain_map, b"\0\0") == 0
+    for attribute, bad in ((domain, b"\2"), (domain_map, b"\1\0"), (domain_map, b"\0\1"),
+                           (policy, b"\0"), (2, b"\1"), (99, b"")):  # fmt: skip
+        assert put(one, attribute, bad) == 1, attribute
+    assert get(other, domain) == bytes(4)
+    cuda("cuStreamCopyAttributes", other, one)
+    assert [get(other, n)[0] for n in (policy, domain, priority)] == [3, 1, 0]
+    assert cuda.result("cuStreamGetAttribute", one, 2, ctypes.byref(value)) == 1

@@ -25,16 +25,7 @@ from rgpu_common.units import PPM
 _SECONDS = 120
 # Counts on the device, so that a wrong result shows; ends by itself.
 COUNTS = r"""
-PTX = b'''.version 7.0
-.target sm_50
-.address_size 64
-.visible .entry add_one(.param .u64 counter) {
-  .reg .b64 %rd<2>;
-  ld.param.u64 %rd1, [counter];
-  red.global.add.u32 [%rd1], 1;
-  ret;
-}
-'''
+from helpers.add_one import PTX
 import sys
 try:
     cuda.open()

@@ -17,7 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("cudaspec", "netprobe", "rgpu_client", "rgpu_common", "rgpu_emu", "rgpu_server")
+PACKAGES = ("cudaspec", "netprobe", "rgpu_client", "rgpu_cluster", "rgpu_common", "rgpu_emu",
+            "rgpu_server")  # fmt: skip
 TARGETS = ("rgpu-worker", "rgpu-gateway", "rgpu_emu", "rgpu_shim", "rgpu_shim_link")
 # The shim's parts are tested in their build folder, because they need the generated code.
 UNITS = "rgpu_shim_test"

@@ -392,25 +392,3 @@ print(cuda.result("cuCtxSynchronize"))
 """
     source = source.replace("before =", "made_first = context\nbefore =", 1)
     assert _said(server, source) == ["4096 0", "8192", "0"]
-
-
-def test_a_block_that_reqntid_does_not_name_is_refused_by_the_call(server: str) -> None:
-    source = """
-PTX = b'''.version 8.0
-.target sm_80
-.address_size 64
-.visible .entry fixed() .reqntid 8, 4 { ret; }
-'''
-module = c_void_p()
-cuda("cuModuleLoadData", byref(module), PTX)
-fixed = made("cuModuleGetFunction", module, b"fixed")
-library = c_void_p()
-cuda("cuLibraryLoadData", byref(library), PTX, None, None, 0, None, None, 0)
-kernel = made("cuLibraryGetKernel", library, b"fixed")
-for function in (fixed, kernel):
-    for block in ((8, 4, 1), (32, 1, 1), (8, 4, 2)):
-        print(cuda.result("cuLaunchKernel", function, 1, 1, 1, *block, 0, None, None, None),
-              cuda.result("cuLaunchCooperativeKernel", function, 1, 1, 1, *block, 0, None, None))
-print(cuda.result("cuCtxSynchronize"))
-"""
-    assert _said(server, source) == 2 * ["0 0", "1 1", "1 1"] + ["0"]

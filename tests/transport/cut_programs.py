@@ -9,17 +9,8 @@ from pathlib import Path
 
 from helpers import clients
 
-PTX = r"""
-PTX = b'''.version 7.0
-.target sm_50
-.address_size 64
-.visible .entry add_one(.param .u64 counter) {
-  .reg .b64 %rd<2>;
-  ld.param.u64 %rd1, [counter];
-  red.global.add.u32 [%rd1], 1;
-  ret;
-}
-'''
+START = r"""
+from helpers.add_one import PTX
 import os, sys
 from ctypes import byref, c_size_t, c_uint64, c_void_p, create_string_buffer
 def go():
@@ -114,7 +105,7 @@ print(answers == [0])
 @contextmanager
 def running(server: str, body: str, **extra: str) -> Iterator[subprocess.Popen[str]]:
     """Starts a client; returns when it waits at its `go()`."""
-    client = clients.start(server, PTX + body, RGPU_MEMORY="256MiB", **extra)
+    client = clients.start(server, START + body, RGPU_MEMORY="256MiB", **extra)
     try:
         assert client.stdout is not None
         line = client.stdout.readline()
