@@ -16,6 +16,8 @@ MAX_REQUEST_CARDS = 128
 # The largest message of the manager's protocols. A full report of a node has 128 cards with up to
 # 56 leases each, of at most some hundred bytes.
 MAX_MESSAGE_BYTES = 4 << 20
+# A manager sends this metadata at the beginning of the stream of a node that it lets in.
+ADMITTED = "rgpu-admitted"
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _REQUEST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{15,63}")

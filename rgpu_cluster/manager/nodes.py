@@ -14,6 +14,7 @@ from rgpu_cluster.core.errors import PlacementError
 from rgpu_cluster.manager.links import NodeLink, check_identity, joined
 from rgpu_cluster.manager.reading import node_name
 from rgpu_common import release
+from rgpu_common.clusters import ADMITTED
 from rgpu_common.v1 import agent_pb2, agent_pb2_grpc
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     ) -> None:
         """One agent's stream."""
         await self._door.admit(context)
+        await context.send_initial_metadata(((ADMITTED, "1"),))
         report = await self._first(context)
         try:
             name = node_name(report.name)

@@ -45,7 +45,8 @@ class AgentServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Join(self, request_iterator, context):
-        """The first message is a report. PERMISSION_DENIED: the caller may not be this node.
+        """The manager's initial metadata `rgpu-admitted` says that it knows the caller; the server writes
+        nothing before. The first message is a report. PERMISSION_DENIED: the caller may not be this node.
         ALREADY_EXISTS: another server has this name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -23,7 +23,8 @@ class AgentServiceStub:
         rgpu_common.v1.agent_pb2.AgentMessage,
         rgpu_common.v1.agent_pb2.ManagerMessage,
     ]
-    """The first message is a report. PERMISSION_DENIED: the caller may not be this node.
+    """The manager's initial metadata `rgpu-admitted` says that it knows the caller; the server writes
+    nothing before. The first message is a report. PERMISSION_DENIED: the caller may not be this node.
     ALREADY_EXISTS: another server has this name.
     """
 
@@ -32,7 +33,8 @@ class AgentServiceAsyncStub:
         rgpu_common.v1.agent_pb2.AgentMessage,
         rgpu_common.v1.agent_pb2.ManagerMessage,
     ]
-    """The first message is a report. PERMISSION_DENIED: the caller may not be this node.
+    """The manager's initial metadata `rgpu-admitted` says that it knows the caller; the server writes
+    nothing before. The first message is a report. PERMISSION_DENIED: the caller may not be this node.
     ALREADY_EXISTS: another server has this name.
     """
 
@@ -43,7 +45,8 @@ class AgentServiceServicer(metaclass=abc.ABCMeta):
         request_iterator: _MaybeAsyncIterator[rgpu_common.v1.agent_pb2.AgentMessage],
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[rgpu_common.v1.agent_pb2.ManagerMessage], collections.abc.AsyncIterator[rgpu_common.v1.agent_pb2.ManagerMessage]]:
-        """The first message is a report. PERMISSION_DENIED: the caller may not be this node.
+        """The manager's initial metadata `rgpu-admitted` says that it knows the caller; the server writes
+        nothing before. The first message is a report. PERMISSION_DENIED: the caller may not be this node.
         ALREADY_EXISTS: another server has this name.
         """
 

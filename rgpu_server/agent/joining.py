@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 
 from rgpu_common.aio_channels import open_aio_channel
-from rgpu_common.clusters import MAX_MESSAGE_BYTES
+from rgpu_common.clusters import ADMITTED, MAX_MESSAGE_BYTES
 from rgpu_common.credentials import call_metadata
 from rgpu_common.v1 import agent_pb2, agent_pb2_grpc
 from rgpu_server.agent.measuring import Measuring
@@ -28,6 +28,7 @@ log = logging.getLogger("rgpu.agent")
 
 HEARTBEAT_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+_ENDED = "it ended the connection"
 # Changes that come together are reported together.
 _GATHER_SECONDS = 0.01
 # A manager that is gone without a word is noticed after the sum of the first two.
@@ -54,6 +55,7 @@ class Joining:
         self._orders = orders
         self._task: asyncio.Task[None] | None = None
         self._stream: _Stream | None = None
+        self._leaves = False
 
     def start(self) -> None:
         """Begins to join; the server serves on whether or not it succeeds."""
@@ -66,6 +68,7 @@ class Joining:
 
     async def close(self) -> None:
         """Leaves the cluster. The manager counts the node as lost after a while."""
+        self._leaves = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -96,15 +99,21 @@ class Joining:
                 await stream.run()
             except grpc.aio.AioRpcError as error:
                 return _sentence(error), stream.joined
+            except asyncio.CancelledError:
+                # grpc.aio raises this as well where the manager has cancelled the call.
+                if self._leaves:
+                    raise
             finally:
                 self._stream = None
                 await stream.close()
-            return "it ended the connection", stream.joined
+            return _ENDED, stream.joined
 
 
 def _sentence(error: grpc.aio.AioRpcError) -> str:
     if error.code() is grpc.StatusCode.UNAVAILABLE:
         return "it does not answer; start one there with `rgpu manager`, or correct --join"
+    if error.code() is grpc.StatusCode.INTERNAL:
+        return _ENDED  # a write met the end of the call
     return str(error.details() or error.code().name)
 
 
@@ -127,6 +136,9 @@ class _Stream:
 
     async def run(self) -> None:
         """Talks to the manager until the stream ends; grpc.aio.AioRpcError says why."""
+        if not await self._admitted():
+            await self._call.read()
+            return
         writer = asyncio.ensure_future(self._write())
         try:
             while True:
@@ -136,8 +148,20 @@ class _Stream:
                 self._heard(message)
         finally:
             writer.cancel()
-            with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError):
+            # InvalidStateError: the call was over when the writer came to it.
+            with contextlib.suppress(
+                asyncio.CancelledError, asyncio.InvalidStateError, grpc.aio.AioRpcError
+            ):
                 await writer
+
+    async def _admitted(self) -> bool:
+        """Waits until the manager has admitted this node, or has ended the call.
+
+        Nothing is written before, because a write that meets the end of the call would hide the
+        manager's sentence.
+        """
+        metadata = await self._call.initial_metadata()
+        return metadata is not None and ADMITTED in [key for key, _ in metadata]
 
     async def close(self) -> None:
         if self._gather is not None:

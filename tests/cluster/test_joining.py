@@ -1,0 +1,159 @@
+"""How a server's agent keeps at its manager, whatever the manager's calls end with."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+from collections.abc import Awaitable, Callable
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Event
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from rgpu_common.clusters import ADMITTED
+from rgpu_common.endpoints import TcpEndpoint
+from rgpu_common.v1 import agent_pb2, agent_pb2_grpc
+from rgpu_server.agent import joining
+from rgpu_server.agent.joining import Joining
+
+Answer = Callable[[Any], Awaitable[None]]
+CALLS = 40
+
+
+class _Reports:
+    """The agent's reports. over: what to wait for before each, so that the agent writes to a call
+    that has ended.
+    """
+
+    def __init__(self, over: Event | None) -> None:
+        self._over = over
+
+    def look(self) -> agent_pb2.NodeReport:
+        if self._over is not None:
+            assert self._over.wait(30)
+        return agent_pb2.NodeReport(name="gpu1")
+
+
+class _Manager(agent_pb2_grpc.AgentServiceServicer):
+    """Gives each call of an agent the same answer."""
+
+    def __init__(self, answer: Answer, over: Event, enough: Event) -> None:
+        self._answer = answer
+        self._over = over
+        self._enough = enough
+        self._calls = 0
+
+    async def Join(self, requests: Any, context: Any) -> None:  # type: ignore[override]
+        self._over.clear()
+        try:
+            await self._answer(context)
+        finally:
+            asyncio.get_running_loop().call_soon(self._ended)
+
+    def _ended(self) -> None:
+        self._over.set()
+        self._calls += 1
+        if self._calls >= CALLS:
+            self._enough.set()
+
+
+def _manage(port: Connection, answer: Answer, over: Event, enough: Event) -> None:
+    """A manager's process. (gRPC for asyncio is not made for two loops in one process.)"""
+
+    async def run() -> None:
+        server = grpc.aio.server()
+        agent_pb2_grpc.add_AgentServiceServicer_to_server(_Manager(answer, over, enough), server)
+        port.send(server.add_insecure_port("127.0.0.1:0"))
+        await server.start()
+        await server.wait_for_termination()
+
+    asyncio.run(run())
+
+
+def _join(answer: Answer, *, late: bool) -> None:
+    """Runs an agent until its calls have ended often enough. late: it writes when they have."""
+    context = multiprocessing.get_context("spawn")
+    over, enough = context.Event(), context.Event()
+    ours, theirs = context.Pipe()
+    manager = context.Process(target=_manage, args=(theirs, answer, over, enough))
+
+    async def run(port: int) -> None:
+        reports = _Reports(over if late else None)
+        agent = Joining(TcpEndpoint("127.0.0.1", port), "", reports, None)  # type: ignore[arg-type]
+        agent.start()
+        try:
+            assert await asyncio.to_thread(enough.wait, 60)
+        finally:
+            await agent.close()
+
+    manager.start()
+    try:
+        assert ours.poll(60)
+        asyncio.run(run(ours.recv()))
+    finally:
+        manager.kill()
+        manager.join()
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(joining, "_LONGEST_PAUSE", 0.001)
+
+
+def _sentences(log: pytest.LogCaptureFixture) -> set[str]:
+    return {
+        record.getMessage().partition(": ")[2]
+        for record in log.records
+        if record.name == "rgpu.agent"
+    }
+
+
+async def _refuse(context: Any) -> None:
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is not valid here")
+
+
+def test_a_refusal_is_never_hidden_by_what_the_agent_writes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, "rgpu.agent"):
+        _join(_refuse, late=True)
+    assert _sentences(caplog) == {"the token is not valid here"}
+
+
+async def _let_in(context: Any) -> None:
+    await context.send_initial_metadata(((ADMITTED, "1"),))
+
+
+async def _return(context: Any) -> None:
+    await _let_in(context)
+
+
+async def _cancel(context: Any) -> None:
+    await _let_in(context)
+    await context.abort(grpc.StatusCode.CANCELLED, "the manager stops")
+
+
+async def _cancel_strangers(context: Any) -> None:
+    await context.abort(grpc.StatusCode.CANCELLED, "the manager stops")
+
+
+async def _fail_after_a_report(context: Any) -> None:
+    await _let_in(context)
+    await context.read()
+    await context.abort(grpc.StatusCode.ALREADY_EXISTS, "another server has this name")
+
+
+@pytest.mark.parametrize("answer", [_return, _cancel, _cancel_strangers])
+def test_an_agent_that_writes_to_an_ended_call_calls_again(answer: Answer) -> None:
+    _join(answer, late=True)
+
+
+def test_an_agent_whose_report_is_refused_calls_again(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "rgpu.agent"):
+        _join(_fail_after_a_report, late=False)
+    assert _sentences(caplog) == {"another server has this name"}
