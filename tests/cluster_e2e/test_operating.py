@@ -38,9 +38,10 @@ def read(metrics: str) -> dict[str, float]:
 
 COPIES = """
 cuda.open()
+address = cuda.alloc(1 << 20)
+cuda.upload(address, b"-" * (1 << 20))   # it has all its connections then
 print("open", flush=True)
 wait_for_line()
-address = cuda.alloc(1 << 20)
 cuda.upload(address, b"x" * (1 << 20))
 print("right" if cuda.download(address, 1 << 20) == b"x" * (1 << 20) else "wrong")
 """
