@@ -82,7 +82,9 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """Ask the agent of a node for a full report: its daemon refused what the pool says it has."""
+    """Ask the agent of a node for a full report: its daemon refused what the pool says it has, or
+    the pool has forgotten the node.
+    """
 
     node: str
 

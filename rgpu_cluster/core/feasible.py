@@ -56,7 +56,14 @@ def remedy(pool: Pool, request: Request, paths: Paths) -> str:
     pools = sorted({card.pool for card in cards if card.pool})
     if request.pool and request.pool not in pools:
         return f"there is no pool {request.pool!r}; there is {', '.join(pools) or 'none'}"
-    most = max(card.memory_bytes for card in cards)
+    profiles = sorted({card.mig for card in cards} - {""})
+    if request.mig and request.mig not in profiles:
+        there = ", ".join(profiles) or "none"
+        return f"no card is a MIG slice {request.mig}; there are {there}"
+    sizes = [card.memory_bytes for card in cards if card.mig == request.mig]
+    if not sizes:
+        return f"all cards are MIG slices; ask for one with --mig: {', '.join(profiles)}"
+    most = max(sizes)
     if request.memory_on(most) > most:
         return (
             f"{format_bytes(request.memory_on(most))} were asked for, and the largest card has "

@@ -77,6 +77,8 @@ class Manager:
             case ev.NodeBeat(name):
                 if self.pool.node(name) is not None:
                     self._seen_ns[name] = self._clock.now_ns
+                else:  # it was silent for too long, and is back
+                    self._actions.append(Refresh(name))
             case ev.NodeCut(name):
                 if self.pool.node(name) is not None:
                     self.pool.taint(name, STALE)
