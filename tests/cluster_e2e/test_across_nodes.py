@@ -59,7 +59,7 @@ def cluster(folder: Path, grant_seconds: int, silence_seconds: int) -> Iterator[
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     """The manager soon gives a server up."""
-    with cluster(tmp_path_factory.mktemp("manager"), 1, 4) as nodes:
+    with cluster(tmp_path_factory.mktemp("manager"), 4, 8) as nodes:
         yield nodes
 
 
