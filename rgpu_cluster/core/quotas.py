@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rgpu_cluster.core.card import gpu_ppm
 from rgpu_common.key_kinds import Flag, MaybeDevices, MaybeSize
 from rgpu_common.keys import key
 from rgpu_common.units import PPM, format_bytes
@@ -29,7 +30,8 @@ class TenantQuota:
 
     share_ppm: int | None = key(
         "share", MaybeDevices(), None,
-        "How large the shares of the tenant's leases may be together, in cards of the cluster.",
+        "How large the shares of the tenant's leases may be together, in cards of the cluster. A "
+        "MIG slice counts as its part of a GPU.",
         unset="no bound",
     )  # fmt: skip
     memory_bytes: int | None = key(
@@ -80,13 +82,15 @@ class Accounts:
     def __init__(self, quotas: Quotas, pool: Pool) -> None:
         self._quotas = quotas
         self._used: dict[str, Use] = {}
-        self._largest = max((card.memory_bytes for card in pool.cards()), default=0)
+        # By MIG profile: the memory of the largest card, and what part of a GPU it is.
+        self._largest: dict[str, tuple[int, int]] = {}
         # Requests within their tenants' quotas that have found no card: tenant and model.
         self._owed: list[tuple[str, str]] = []
         for card in pool.cards() if quotas else ():
+            size = card.memory_bytes, card.part_ppm
+            self._largest[card.mig] = max(self._largest.get(card.mig, size), size)
             for holding in pool.holdings(card.id):
-                share = PPM if holding.whole else holding.share_ppm
-                self._of(holding.tenant).add(Use(share, holding.memory_bytes))
+                self._of(holding.tenant).add(Use(gpu_ppm(card, holding), holding.memory_bytes))
 
     def borrows(self, request: Request) -> bool:
         """Returns whether the request goes beyond its tenant's quota."""
@@ -128,9 +132,9 @@ class Accounts:
     def _wish(self, requests: Iterable[Request]) -> Use:
         wish = Use()
         for request in requests:
-            share = PPM if request.whole else request.share_ppm
-            memory = request.memory_on(self._largest)
-            wish.add(Use(request.cards * share, request.cards * memory))
+            largest, part = self._largest.get(request.mig, (0, PPM))
+            share = (PPM if request.whole else request.share_ppm) * part // PPM
+            wish.add(Use(request.cards * share, request.cards * request.memory_on(largest)))
         return wish
 
     def _beyond(self, tenant: str, wish: Use) -> str:
