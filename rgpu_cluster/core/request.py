@@ -187,13 +187,22 @@ def _bounds(r: Request) -> list[tuple[bool, str]]:
 
 def describe(r: Request) -> str:
     """Returns what was asked for, in words: "30% of a card and 8GiB"."""
-    share = "a whole card" if r.whole else f"{format_share(r.share_ppm)} of a card"
+    card = f"MIG slice {r.mig}" if r.mig else "card"
+    share = f"a whole {card}" if r.whole else f"{format_share(r.share_ppm)} of a {card}"
     memory = f" and {format_bytes(r.memory_bytes)}" if r.memory_bytes else ""
     if not memory and 0 < r.memory_ppm < PPM:
         memory = f" and {format_share(r.memory_ppm)} of its memory"
     model = f" {r.model}" if r.model else ""
     count = "" if r.cards == 1 else f"{r.cards} times "
-    return f"{count}{share}{memory}{model and ' of model'}{model}"
+    return f"{count}{share}{memory}{model and ' of model'}{model}{_limits(r)}"
+
+
+def _limits(r: Request) -> str:
+    bounds = (("node", r.max_per_node), ("rack", r.max_per_rack), ("zone", r.max_per_zone))
+    said = [f"at most {most} in each {place}" for place, most in bounds if most]
+    if r.one_node and r.cards > 1:
+        said.insert(0, "on one node")
+    return "".join(f", {one}" for one in said)
 
 
 def holding_of(r: Request, card_bytes: int, attempt: int = 0) -> Holding:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from cluster.samples import GIB, PERCENT, decide, node, pool_of, put, refuse, request
 from rgpu_cluster.core import events as ev
 from rgpu_cluster.core.actions import Denied, Grant, Refresh, Revoke
+from rgpu_cluster.core.actions import Placed as PlacedAt
 from rgpu_cluster.core.card import Card, CardId, Holding
 from rgpu_cluster.core.decision import Refusal, excluded
 from rgpu_cluster.core.errors import RequestError
@@ -244,6 +245,40 @@ def test_a_gang_that_no_pool_could_take_is_denied_although_it_waits() -> None:
     denied = [one.why for one in said if isinstance(one, Denied)]
     assert len(denied) == 3
     assert "too few cards for the 3 of this gang; make the gang smaller" in denied[0]
+
+
+def test_the_rest_of_a_gang_follows_those_that_were_taken_over() -> None:
+    """The manager was killed when only one of three members had been granted its card."""
+    manager = Manager()
+    asked = gang(3, whole=True, max_per_rack=1)
+    old = Holding(asked[0].id, "a", PPM, asked[0].memory_bytes, whole=True, attempt=1)
+    for name, held in (("a", {CardId("a", 0): (old,)}), ("b", {}), ("c", {}), ("d", {})):
+        there = node(name, rack="r0" if name in "ab" else f"r-{name}")
+        manager.handle(ev.NodeReported(there, held), 0)
+    said = []
+    for one in asked:
+        said += manager.handle(ev.Asked(one, wait=True, gang="g", gang_size=3), 0)
+    assert [one.id for one in said if isinstance(one, PlacedAt)] == [asked[0].id]
+    # Rack r0 has its card already.
+    assert {one.node for one in said if isinstance(one, Grant)} == {"c", "d"}
+
+
+def test_a_gang_whose_member_is_being_revoked_waits_for_that() -> None:
+    """The lease of an earlier attempt still takes room."""
+    manager = manager_with("a", "b")
+    asked = gang(2, whole=True)
+    for one in asked:
+        said = manager.handle(ev.Asked(one, wait=True, gang="g", gang_size=2), 0)
+    grants = [one for one in said if isinstance(one, Grant)]
+    manager.handle(ev.Granted(grants[0].request.id, grants[0].node, 1, 2), 0)
+    failed = ev.GrantFailed(grants[1].request.id, grants[1].node, 1, "no", certain=True)
+    said = manager.handle(failed, 0)
+    assert [one for one in said if isinstance(one, Grant)] == []
+    manager.handle(ev.Tick(), 20 * SECOND)
+    refreshed = replace(node(grants[1].node), generation=2)
+    manager.handle(ev.NodeReported(refreshed, {}), 20 * SECOND)
+    said = manager.handle(ev.Revoked(grants[0].request.id, grants[0].node, 1), 20 * SECOND)
+    assert {one.attempt for one in said if isinstance(one, Grant)} == {2}
 
 
 # Slices.
