@@ -115,6 +115,11 @@ def load_of(holdings: list[Holding]) -> Load:
     )
 
 
+def size_of(holding: Holding) -> tuple[str, int, int, bool]:
+    """Returns what of a lease decides how much room is beside it."""
+    return holding.lease, holding.share_ppm, holding.memory_bytes, holding.whole
+
+
 def free_ppm(load: Load) -> int:
     """Returns the share of the card that is not guaranteed to a lease."""
     return 0 if load.whole else PPM - load.used_ppm

@@ -94,7 +94,8 @@ class Manager:
                 self._dealer.again()
             case ev.Tick():
                 self._tick()
-        self._actions += self._dealer.deal(self._clock.now_ns)
+        tick = isinstance(event, ev.Tick)
+        self._actions += self._dealer.deal(self._clock.now_ns, tells_all=tick)
         return self._actions
 
     # Nodes.
@@ -203,7 +204,7 @@ class Manager:
     def _crowded(self, request: Request) -> str:
         if len(self.line) >= self._limits.line:
             return "too many requests are in line; try again later"
-        mine = sum(1 for entry in self.line if entry.request.tenant == request.tenant)
+        mine = self.line.of_tenant(request.tenant)
         if mine >= self._limits.line_per_tenant:
             return f"tenant {request.tenant} has {mine} requests in line; wait for some of them"
         return ""

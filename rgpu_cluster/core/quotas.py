@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rgpu_cluster.core.usage import Use
 from rgpu_common.key_kinds import Flag, MaybeDevices, MaybeSize
 from rgpu_common.keys import key
 from rgpu_common.units import PPM, format_bytes
@@ -42,19 +43,6 @@ class TenantQuota:
     )  # fmt: skip
 
 
-@dataclass(slots=True)
-class Use:
-    """What a tenant has, or asks for."""
-
-    share_ppm: int = 0
-    memory_bytes: int = 0
-
-    def add(self, other: Use) -> None:
-        """Adds what another has."""
-        self.share_ppm += other.share_ppm
-        self.memory_bytes += other.memory_bytes
-
-
 class Quotas:
     """The quotas of a cluster. of_tenant: by name; "*" is for every tenant without a row."""
 
@@ -75,18 +63,19 @@ class Quotas:
 
 
 class Accounts:
-    """What each tenant has while requests are dealt out."""
+    """What each tenant has, and who waits for what is its own."""
 
     def __init__(self, quotas: Quotas, pool: Pool) -> None:
         self._quotas = quotas
-        self._used: dict[str, Use] = {}
-        self._largest = max((card.memory_bytes for card in pool.cards()), default=0)
+        self._pool = pool
+        self._largest = 0
         # Requests within their tenants' quotas that have found no card: tenant and model.
-        self._owed: list[tuple[str, str]] = []
-        for card in pool.cards() if quotas else ():
-            for holding in pool.holdings(card.id):
-                share = PPM if holding.whole else holding.share_ppm
-                self._of(holding.tenant).add(Use(share, holding.memory_bytes))
+        self._owed: set[tuple[str, str]] = set()
+
+    def begin(self) -> None:
+        """Forgets who waits, because all requests in line are tried again."""
+        self._owed.clear()
+        self._largest = max((card.memory_bytes for card in self._pool.cards()), default=0)
 
     def borrows(self, request: Request) -> bool:
         """Returns whether the request goes beyond its tenant's quota."""
@@ -108,22 +97,15 @@ class Accounts:
             alone = self._exceeds(tenant, wish)
             return f"tenant {tenant} may have {alone or beyond} in this cluster", not alone
         model = requests[0].model
-        for other, theirs in self._owed:
+        for other, theirs in sorted(self._owed):
             if other != tenant and (not model or not theirs or model == theirs):
                 return f"tenant {tenant} can only borrow, and another waits for its own", True
         return "", True
 
-    def placed(self, request: Request) -> None:
-        """Notes that a request has cards."""
-        self._of(request.tenant).add(self._wish([request]))
-
     def not_placed(self, request: Request) -> None:
         """Notes that a request finds no card now."""
         if self._quotas.owns(request.tenant) and not self.borrows(request):
-            self._owed.append((request.tenant, request.model))
-
-    def _of(self, tenant: str) -> Use:
-        return self._used.setdefault(tenant, Use())
+            self._owed.add((request.tenant, request.model))
 
     def _wish(self, requests: Iterable[Request]) -> Use:
         wish = Use()
@@ -135,7 +117,7 @@ class Accounts:
 
     def _beyond(self, tenant: str, wish: Use) -> str:
         """Returns the bound that the tenant would pass with `wish`, in words; "" for none."""
-        used = self._of(tenant)
+        used = self._pool.usage.of(tenant)
         sum_of = Use(used.share_ppm + wish.share_ppm, used.memory_bytes + wish.memory_bytes)
         return self._exceeds(tenant, sum_of)
 
