@@ -1,8 +1,9 @@
 """Requests that have cards, from the moment at which the pool reserves them.
 
-PENDING: the pool has reserved the cards, and not all daemons have granted yet. PLACED: all have.
-UNDOING: the request goes back: daemons are told to revoke. Its cards stay reserved until each
-daemon has said that it has no such lease, because it might have granted one.
+CLEARING: leases on its cards are to shrink or to end first. PENDING: the pool has reserved the
+cards, and not all daemons have granted yet. PLACED: all have. UNDOING: the request goes back:
+daemons are told to revoke. Its cards stay reserved until each daemon has said that it has no such
+lease, because it might have granted one.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
     from rgpu_cluster.core.card import CardId
     from rgpu_cluster.core.decision import Decision
     from rgpu_cluster.core.line import Entry
+    from rgpu_cluster.core.pressure import Give
 
 
 class Stage(Enum):
     """How far a request with cards is."""
 
+    CLEARING = "clearing"
     PENDING = "pending"
     PLACED = "placed"
     UNDOING = "undoing"
@@ -35,7 +38,7 @@ class Booking:
         gone (UNDOING).
     granted: nodes whose daemons have granted, with the generation of the node that has the lease.
     since_ns: since when the stage lasts.
-    again: the request goes back in line when it is undone.
+    again: the request goes back in line when it is undone. gives: what other leases gave for it.
     """
 
     entry: Entry
@@ -45,6 +48,7 @@ class Booking:
     granted: dict[str, int] = field(default_factory=dict)
     since_ns: int = 0
     again: bool = False
+    gives: tuple[Give, ...] = ()
 
     def cards_on(self, node: str) -> tuple[CardId, ...]:
         """Returns its cards on a node."""

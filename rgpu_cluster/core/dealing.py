@@ -15,6 +15,7 @@ from rgpu_cluster.core.feasible import would_fit
 from rgpu_cluster.core.line import members, shape_of
 from rgpu_cluster.core.place import place
 from rgpu_cluster.core.quotas import Accounts
+from rgpu_cluster.core.relief import Relief
 from rgpu_cluster.core.request import Mode, holding_of
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Dealer:
         self._limits = limits
         self._quotas = quotas
         self._accounts = Accounts(quotas, pool)
+        self.relief = Relief(pool, paths, line, book, limits)
+        self._plans = 0
         self._actions: list[Action] = []
         # Counts what changes beside the pool.
         self._news = 0
@@ -90,16 +93,22 @@ class Dealer:
         other changes the oldest of each group is. tells_all: tells all clients their places.
         """
         self._actions = []
+        self.relief.review(now_ns)
         fresh = self._line.take_fresh(now_ns)
-        if not self._line:
-            return []
         self._tries.clear()
+        self._plans = 0
         hopeless = self._hope_ns is not None and now_ns >= self._hope_ns
+        if self.relief.is_news(now_ns):
+            self._news += 1
         if hopeless or self._state() != self._done:
             complete = self._try_all(now_ns)
         else:
             complete = self._try_some(fresh, now_ns)
         self._done = self._state() if complete else ()
+        self.relief.forget()
+        if complete:
+            self.relief.grow(self._accounts, now_ns)
+        self._actions += self.relief.take_actions()
         for entry in fresh:
             if entry.request.id in self._line:
                 self._tell_place(entry, self._line.place_of(entry, self._share_of))
@@ -126,6 +135,7 @@ class Dealer:
         """
         self._hope_ns = None
         self._failed.clear()
+        self.relief.begin()
         self._accounts.begin()
         complete = True
         rows = [self._row(number, group) for number, group in enumerate(self._line.groups())]
@@ -176,15 +186,14 @@ class Dealer:
             return Fate.PASSED_OVER
         refusal = self._over_quota(together)
         if refusal is None:
-            refusal = self._old_refusal(entry)
-            tenant = entry.request.tenant
-            if refusal is None and self._tries[tenant] >= self._limits.tries:
-                return Fate.LEFT
-            if refusal is None:
-                self._tries[tenant] += len(together)
-                refusal = self._place_all(together, now_ns)
-            if refusal is None:
-                return Fate.PLACED
+            group = entry.group
+            if group is not None and group.tried == (self._pool.room, self._news):
+                refusal = group.refusal
+            else:
+                fate, refusal = self._try_anew(entry, together, now_ns)
+                if fate is not Fate.REFUSED:
+                    return fate
+            assert refusal is not None, "a group that was tried has a refusal"
             self._note_failure(entry, together, refusal)
         for group in {id(one.group): one.group for one in together}.values():
             if group is not None:
@@ -198,12 +207,26 @@ class Dealer:
             return None
         return Refusal(together[0].request, self._pool.generation, (), possible, why)
 
-    def _old_refusal(self, entry: Entry) -> Refusal | None:
-        """Returns why the request does not fit, if that is known already."""
-        group = entry.group
-        if group is not None and group.tried == (self._pool.room, self._news):
-            return group.refusal
-        return None if entry.gang else self._failed.get(shape_of(entry.request))
+    def _try_anew(
+        self, entry: Entry, together: Sequence[Entry], now_ns: int
+    ) -> tuple[Fate, Refusal | None]:
+        """Looks for cards, and then for leases that give way."""
+        tenant = entry.request.tenant
+        refusal = None if entry.gang else self._failed.get(shape_of(entry.request))
+        if refusal is None:
+            if self._tries[tenant] >= self._limits.tries:
+                return Fate.LEFT, None
+            self._tries[tenant] += len(together)
+            refusal = self._place_all(together, now_ns)
+        if refusal is None:
+            return Fate.PLACED, None
+        if refusal.possible and self.relief.helps(entry, self._accounts):
+            if self._plans >= self._limits.plans:
+                return Fate.LEFT, None
+            self._plans += 1
+            if self.relief.make_way(entry, self._accounts, now_ns):
+                return Fate.PLACED, None
+        return Fate.REFUSED, refusal
 
     def _note_failure(self, entry: Entry, together: Iterable[Entry], refusal: Refusal) -> None:
         if not entry.gang and len(self._failed) < _MOST_FAILED:

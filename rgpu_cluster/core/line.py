@@ -61,7 +61,7 @@ class Entry:
     often it was placed. refused: what a daemon said when it refused the request last; refusals: how
     often that was in a row; not_before_ns: when it is tried again, 0: at any time; hopeless: it is
     not tried again. passing: the barred nodes that may allow it later. group: None while it rests,
-    or is not in line; last: why it was not placed before.
+    or is not in line; last: why it was not placed before. hint: what is under way for it.
     """
 
     request: Request
@@ -79,6 +79,7 @@ class Entry:
     passing: set[str] = field(default_factory=set)
     group: Group | None = None
     last: Refusal | None = None
+    hint: str = ""
 
     @property
     def refusal(self) -> Refusal | None:

@@ -127,6 +127,10 @@ class Pool:
     def take(self, card: CardId, holding: Holding, bandwidth_bps: int = 0) -> None:
         """Puts a lease on a card; PoolError if the card has no room for it."""
         self._check_room(card, holding)
+        self.claim(card, holding, bandwidth_bps)
+
+    def claim(self, card: CardId, holding: Holding, bandwidth_bps: int = 0) -> None:
+        """Puts a lease on a card on which others are still to make room for it."""
         self._holdings[card].append(holding)
         self.usage.add(self._cards[card], holding)
         self._leases.setdefault(holding.lease, set()).add(card)
@@ -134,6 +138,21 @@ class Pool:
             taken = self._bandwidth[card.node]
             taken[holding.lease] = taken.get(holding.lease, 0) + bandwidth_bps
         self._changed(card)
+
+    def resize(self, card: CardId, lease: str, new: Holding) -> None:
+        """Changes what a lease has of a card."""
+        place = next(i for i, h in enumerate(self._holdings[card]) if h.lease == lease)
+        old = self._holdings[card][place]
+        self.usage.add(self._cards[card], old, -1)
+        self.usage.add(self._cards[card], new)
+        self._holdings[card][place] = new
+        if new.share_ppm < old.share_ppm or new.memory_bytes < old.memory_bytes:
+            self.room += 1
+        self._changed(card)
+
+    def holding(self, card: CardId, lease: str) -> Holding | None:
+        """Returns what a lease has of a card; None if it is not there."""
+        return next((h for h in self._holdings.get(card, ()) if h.lease == lease), None)
 
     def release(self, lease: str) -> bool:
         """Removes a lease from all of its cards. Returns False if there is no such lease."""

@@ -1,8 +1,8 @@
 """What tenants may have of the whole cluster, and when one may borrow what is another's.
 
 A tenant within its quota is owed its cards. It may hold more if it borrows, but only while no other
-tenant waits for cards that it is owed. Nothing is taken back: what is borrowed returns when its
-lease ends.
+tenant waits for cards that it is owed. What is borrowed is taken back: leases shrink or end for a
+tenant that is owed the room (`pressure`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rgpu_cluster.core.usage import Use
-from rgpu_common.key_kinds import Flag, MaybeDevices, MaybeSize
+from rgpu_common.key_kinds import Flag, MaybeDevices, MaybeSeconds, MaybeSize
 from rgpu_common.keys import key
 from rgpu_common.units import PPM, format_bytes
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rgpu_cluster.core.request import Request
 
 OTHERS = "*"
+_DAY = 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,11 @@ class TenantQuota:
     borrow: bool = key(
         "borrow", Flag(), False,
         "The tenant may have more while no other tenant waits for what is its own.",
+    )  # fmt: skip
+    grace_seconds: float | None = key(
+        "grace_seconds", MaybeSeconds(0, _DAY), None,
+        "How long before a lease of this tenant ends for its owner that is announced.",
+        unset="`reclaim.grace_seconds`",
     )  # fmt: skip
 
 
@@ -81,6 +87,29 @@ class Accounts:
         """Returns whether the request goes beyond its tenant's quota."""
         return bool(self._quotas) and bool(self._beyond(request.tenant, self._wish([request])))
 
+    def owed(self, request: Request) -> bool:
+        """Returns whether the request is within what its tenant owns."""
+        return self._quotas.owns(request.tenant) and not self.borrows(request)
+
+    def beyond(self, tenant: str, gone: Use) -> bool:
+        """Returns whether a tenant has more than its quota when so much of it is gone."""
+        use = self._pool.usage.of(tenant)
+        use.add(gone, -1)
+        return bool(self._exceeds(tenant, use))
+
+    def may_grow(self, tenant: str, more: Use) -> bool:
+        """Returns whether a lease of a tenant may grow now."""
+        use = self._pool.usage.of(tenant)
+        use.add(more)
+        if not self._exceeds(tenant, use):
+            return True
+        return self._quotas.of(tenant).borrow and all(one == tenant for one, _ in self._owed)
+
+    def grace_ns(self, tenant: str, usual_ns: int) -> int:
+        """Returns how long before its lease ends a tenant is told."""
+        seconds = self._quotas.of(tenant).grace_seconds
+        return usual_ns if seconds is None else round(seconds * 1e9)
+
     def why_not(self, requests: Sequence[Request]) -> tuple[str, bool]:
         """Returns why these requests of one tenant may have no cards now, and whether that can
         pass; "" if they may.
@@ -104,7 +133,7 @@ class Accounts:
 
     def not_placed(self, request: Request) -> None:
         """Notes that a request finds no card now."""
-        if self._quotas.owns(request.tenant) and not self.borrows(request):
+        if self.owed(request):
             self._owed.add((request.tenant, request.model))
 
     def _wish(self, requests: Iterable[Request]) -> Use:

@@ -38,6 +38,8 @@ class Usage:
         self.total = Use()
         self._of: dict[str, Use] = {}
         self._leases: dict[str, int] = {}
+        # How many leases on cards may shrink.
+        self.elastic = 0
 
     def add_card(self, card: Card, sign: int = 1) -> None:
         """Notes that a card has come; sign -1: that it is gone."""
@@ -46,6 +48,7 @@ class Usage:
     def add(self, card: Card, holding: Holding, sign: int = 1) -> None:
         """Notes that a lease is on a card; sign -1: that it is no longer."""
         tenant = holding.tenant
+        self.elastic += sign * (holding.elastic is not None)
         self._leases[tenant] = self._leases.get(tenant, 0) + sign
         self._of.setdefault(tenant, Use()).add(use_of(card, holding), sign)
         if not self._leases[tenant]:
