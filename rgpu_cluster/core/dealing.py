@@ -135,7 +135,6 @@ class Dealer:
         """
         self._hope_ns = None
         self._failed.clear()
-        self.relief.begin()
         self._accounts.begin()
         complete = True
         rows = [self._row(number, group) for number, group in enumerate(self._line.groups())]
@@ -185,7 +184,9 @@ class Dealer:
             # Some of the gang are not here yet; or an earlier lease of it is being revoked.
             return Fate.PASSED_OVER
         refusal = self._over_quota(together)
-        if refusal is None:
+        if refusal is not None:
+            self.relief.spare(entry)
+        else:
             group = entry.group
             if group is not None and group.tried == (self._pool.room, self._news):
                 refusal = group.refusal
@@ -226,6 +227,8 @@ class Dealer:
             self._plans += 1
             if self.relief.make_way(entry, self._accounts, now_ns):
                 return Fate.PLACED, None
+        else:
+            self.relief.spare(entry)
         return Fate.REFUSED, refusal
 
     def _note_failure(self, entry: Entry, together: Iterable[Entry], refusal: Refusal) -> None:

@@ -218,9 +218,12 @@ def _slack(holding: Holding) -> int:
     return holding.share_ppm - holding.elastic.least_ppm
 
 
-def growth(card: Card, holdings: Sequence[Holding]) -> list[Give]:
+def growth(
+    card: Card, holdings: Sequence[Holding], may: Callable[[Holding, Use], bool]
+) -> list[Give]:
     """Returns how leases that have shrunk grow into the free room of a card: those of high priority
-    first, then those that have least of what they asked for, then the oldest.
+    first, then those that have least of what they asked for, then the oldest. may: whether a lease
+    may have so much more.
     """
     load = load_of(list(holdings))
     time, memory = PPM - load.used_ppm, card.memory_bytes - load.used_bytes
@@ -231,7 +234,7 @@ def growth(card: Card, holdings: Sequence[Holding]) -> list[Give]:
         assert one.elastic is not None
         more = min(max(one.elastic.wanted_ppm - one.share_ppm, 0), max(time, 0))
         larger = min(max(one.elastic.wanted_bytes - one.memory_bytes, 0), max(memory, 0))
-        if more or larger:
+        if (more or larger) and one.attempt and may(one, Use(more, larger)):
             time, memory = time - more, memory - larger
             grown.append(Give(one.lease, card.id, one.share_ppm + more, one.memory_bytes + larger))
     return grown

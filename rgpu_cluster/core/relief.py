@@ -17,10 +17,9 @@ from rgpu_cluster.core.node import STALE
 from rgpu_cluster.core.pressure import Rules, growth, on_card, ways
 from rgpu_cluster.core.request import Mode, holding_of
 from rgpu_cluster.core.score import Score
-from rgpu_cluster.core.usage import Use
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from rgpu_cluster.core.actions import Action
     from rgpu_cluster.core.book import Book
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from rgpu_cluster.core.pool import Pool
     from rgpu_cluster.core.pressure import Give, Way
     from rgpu_cluster.core.quotas import Accounts
+    from rgpu_cluster.core.usage import Use
 
 _NOBODY = Rules(beyond=lambda tenant, gone: False)
 
@@ -40,6 +40,7 @@ _NOBODY = Rules(beyond=lambda tenant, gone: False)
 class _Order:
     number: int
     since_ns: int
+    old: Holding
     new: Holding
     grows: bool
 
@@ -106,6 +107,13 @@ class Relief:
         else:
             self._hindered |= busy
         return bool(found)
+
+    def spare(self, entry: Entry) -> None:
+        """Takes back what was announced for a request that may have no cards now."""
+        entry.hint = ""
+        mine = [lease for lease, (_, asker) in self._told.items() if asker == entry.request.id]
+        for lease in mine:
+            del self._told[lease]
 
     def _busy(self) -> set[str]:
         busy = {lease for lease, _ in self._orders}
@@ -186,13 +194,18 @@ class Relief:
         assert had is not None, "a lease that changes is in the pool"
         self._number = number = max(self._number, had.order) + 1
         new = replace(had, share_ppm=give.share_ppm, memory_bytes=give.memory_bytes)
-        self._orders[give.lease, give.card] = _Order(number, now_ns, new, grows)
+        self._orders[give.lease, give.card] = _Order(number, now_ns, had, new, grows)
         if grows:
             # Its room is taken before its daemon is asked.
             self._pool.resize(give.card, give.lease, new)
         self._actions.append(
             Resize(give.lease, give.card, had.attempt, number, give.share_ppm, give.memory_bytes)
         )
+
+    def before(self, event: Resized) -> Holding | None:
+        """Returns what the lease had before the order that is answered now; None: it is old."""
+        order = self._orders.get((event.id, event.card))
+        return order.old if order is not None and order.number == event.number else None
 
     def resized(self, event: Resized) -> None:
         """Takes a daemon's answer. What it says of an earlier order is old."""
@@ -245,7 +258,10 @@ class Relief:
         if self._due_ns is not None and self._due_ns <= now_ns:
             self._await_next(now_ns)
             return True
-        return not self._hindered <= self._busy() | self._told.keys()
+        if self._hindered <= self._busy() | self._told.keys():
+            return False
+        self._hindered.clear()
+        return True
 
     def review(self, now_ns: int) -> None:
         """Asks for the cards of claims that are free now, and gives up those that take too long."""
@@ -268,10 +284,6 @@ class Relief:
         for lease, (_, asker) in list(self._told.items()):
             if asker not in self._line or lease not in there:
                 del self._told[lease]
-
-    def begin(self) -> None:
-        """Notes that all requests in line are tried anew."""
-        self._hindered.clear()
 
     def _is_free(self, booking: Booking, card: CardId) -> bool:
         """Returns whether a card has the room of a claim, beside all leases and earlier claims."""
@@ -308,30 +320,15 @@ class Relief:
             return
         self._grown = self._pool.room
         busy = self._busy()
-        for give, more in list(self._growing()):
-            if give.lease in busy:
-                self._grown = -1  # it is asked again when it has done what it was told
-                continue
-            had = self._pool.holding(give.card, give.lease)
-            if had is not None and accounts.may_grow(had.tenant, more):
-                self._order(give, now_ns, grows=True)
 
-    def _growing(self) -> Iterable[tuple[Give, Use]]:
+        def may(one: Holding, more: Use) -> bool:
+            if one.lease in busy:
+                self._grown = -1  # it is asked again when it has done what it was told
+            return one.lease not in busy and accounts.may_grow(one.tenant, more)
+
         for node in self._pool.nodes():
-            if STALE in node.taints:
-                continue
-            for card in node.cards:
+            for card in node.cards if STALE not in node.taints else ():
                 holdings = self._pool.holdings(card.id)
-                if not any(one.elastic is not None for one in holdings):
-                    continue
-                by_lease = {one.lease: one for one in holdings}
-                for give in growth(card, holdings):
-                    had = by_lease[give.lease]
-                    if had.attempt:
-                        yield (
-                            give,
-                            Use(
-                                give.share_ppm - had.share_ppm,
-                                give.memory_bytes - had.memory_bytes,
-                            ),
-                        )
+                if any(one.elastic is not None for one in holdings):
+                    for give in growth(card, holdings, may):
+                        self._order(give, now_ns, grows=True)

@@ -144,7 +144,9 @@ def check_at_rest(world: World) -> None:
             continue
         answer = place(pool, entry.request, world.manager.paths)
         assert isinstance(answer, Refusal), "a card is free while a fitting request waits"
-        assert not somebody_gives_way(world, entry.request), "nobody was asked to give way"
+        assert not somebody_gives_way(world, entry.request), (
+            f"nobody was asked to give way to {entry}"
+        )
     check_grown(world)
 
 
