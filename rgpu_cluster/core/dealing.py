@@ -8,22 +8,20 @@ from collections import Counter
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from rgpu_cluster.core.actions import Denied, Grant, Waiting
+from rgpu_cluster.core.actions import Denied, Waiting
 from rgpu_cluster.core.book import Booking
 from rgpu_cluster.core.decision import Refusal
 from rgpu_cluster.core.feasible import would_fit
 from rgpu_cluster.core.line import members, shape_of
-from rgpu_cluster.core.place import place
 from rgpu_cluster.core.quotas import Accounts
 from rgpu_cluster.core.relief import Relief
-from rgpu_cluster.core.request import Mode, holding_of
+from rgpu_cluster.core.together import place_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rgpu_cluster.core.actions import Action
     from rgpu_cluster.core.book import Book
-    from rgpu_cluster.core.decision import Decision
     from rgpu_cluster.core.limits import Limits
     from rgpu_cluster.core.line import Entry, Group, Line
     from rgpu_cluster.core.node import Node
@@ -179,9 +177,10 @@ class Dealer:
 
     def _try(self, entry: Entry, now_ns: int) -> Fate:
         """Tries a request, with its gang."""
-        together = members(entry, self._line)
-        if together is None or entry.request.id in self._pool.leases():
-            # Some of the gang are not here yet; or an earlier lease of it is being revoked.
+        together = members(entry, self._line, len(self._book.adopted(entry.gang)))
+        leases = self._pool.leases()
+        if together is None or any(x.group is None or x.request.id in leases for x in together):
+            # Some of the gang are not here yet, or rest; or an earlier lease is being revoked.
             return Fate.PASSED_OVER
         refusal = self._over_quota(together)
         if refusal is not None:
@@ -278,34 +277,20 @@ class Dealer:
         nodes = [*self._pool.nodes(), *(node for node, _ in self.absent.values())]
         return bool(self.absent) and would_fit(nodes, request, self._paths)
 
-    def _place_all(self, entries: Iterable[Entry], now_ns: int) -> Refusal | None:
+    def _place_all(self, entries: Sequence[Entry], now_ns: int) -> Refusal | None:
         """Places requests together, or none of them. Returns why the first of them failed."""
-        placed: list[tuple[Entry, Decision]] = []
-        for entry in entries:
-            answer = place(self._pool, entry.request, self._paths, self._weights)
-            if isinstance(answer, Refusal):
-                for done, _ in placed:
-                    self._pool.release(done.request.id)
-                return answer
-            entry.attempt += 1
-            for card in answer.chosen.cards:
-                bandwidth = entry.request.bandwidth_bps if answer.chosen.mode >= Mode.NEAR else 0
-                memory = self._pool.card(card).memory_bytes
-                holding = holding_of(entry.request, memory, entry.attempt)
-                self._pool.take(card, holding, bandwidth)
-            placed.append((entry, answer))
+        before = self._book.adopted(entries[0].gang)
+        cards = [card for booking in before for card in booking.decision.chosen.cards]
+        placed = place_all(self._pool, entries, self._paths, self._weights, cards)
+        if isinstance(placed, Refusal):
+            return placed
         for entry, decision in placed:
-            self._reserve(entry, decision, now_ns)
+            entry.attempt += 1
+            self._line.remove(entry.request.id)
+            booking = Booking(entry, decision)
+            self._book.add(booking)
+            self._actions += booking.ask(now_ns)
         return None
-
-    def _reserve(self, entry: Entry, decision: Decision, now_ns: int) -> None:
-        self._line.remove(entry.request.id)
-        booking = Booking(entry, decision, since_ns=now_ns)
-        booking.waiting_for = set(booking.nodes())
-        self._book.add(booking)
-        for node in booking.nodes():
-            cards = booking.cards_on(node)
-            self._actions.append(Grant(entry.request, node, cards, entry.attempt))
 
     def _tell_places(self) -> None:
         """Tells every client whose place has changed. Costs a sort of the line."""

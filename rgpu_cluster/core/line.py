@@ -264,9 +264,12 @@ def _drop(ages: list[tuple[int, int, str]], age: tuple[int, int, str]) -> None:
     del ages[place]
 
 
-def members(entry: Entry, line: Line) -> list[Entry] | None:
-    """Returns the requests that are placed together with this one; None: some are not here yet."""
+def members(entry: Entry, line: Line, placed: int = 0) -> list[Entry] | None:
+    """Returns the requests that are placed together with this one; None: some are not here yet.
+
+    placed: how many members of its gang have cards already.
+    """
     if not entry.gang:
         return [entry]
     gang = line.gang(entry.gang)
-    return gang if len(gang) >= entry.gang_size else None
+    return gang if len(gang) + placed >= entry.gang_size else None

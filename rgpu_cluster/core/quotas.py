@@ -31,7 +31,8 @@ class TenantQuota:
 
     share_ppm: int | None = key(
         "share", MaybeDevices(), None,
-        "How large the shares of the tenant's leases may be together, in cards of the cluster.",
+        "How large the shares of the tenant's leases may be together, in cards of the cluster. A "
+        "MIG slice counts as its part of a GPU.",
         unset="no bound",
     )  # fmt: skip
     memory_bytes: int | None = key(
@@ -74,14 +75,18 @@ class Accounts:
     def __init__(self, quotas: Quotas, pool: Pool) -> None:
         self._quotas = quotas
         self._pool = pool
-        self._largest = 0
+        # By MIG profile: the memory of the largest card, and what part of a GPU it is.
+        self._largest: dict[str, tuple[int, int]] = {}
         # Requests within their tenants' quotas that have found no card: tenant and model.
         self._owed: set[tuple[str, str]] = set()
 
     def begin(self) -> None:
         """Forgets who waits, because all requests in line are tried again."""
         self._owed.clear()
-        self._largest = max((card.memory_bytes for card in self._pool.cards()), default=0)
+        self._largest.clear()
+        for card in self._pool.cards() if self._quotas else ():
+            size = card.memory_bytes, card.part_ppm
+            self._largest[card.mig] = max(self._largest.get(card.mig, size), size)
 
     def borrows(self, request: Request) -> bool:
         """Returns whether the request goes beyond its tenant's quota."""
@@ -139,9 +144,9 @@ class Accounts:
     def _wish(self, requests: Iterable[Request]) -> Use:
         wish = Use()
         for request in requests:
-            share = PPM if request.whole else request.share_ppm
-            memory = request.memory_on(self._largest)
-            wish.add(Use(request.cards * share, request.cards * memory))
+            largest, part = self._largest.get(request.mig, (0, PPM))
+            share = (PPM if request.whole else request.share_ppm) * part // PPM
+            wish.add(Use(request.cards * share, request.cards * request.memory_on(largest)))
         return wish
 
     def _beyond(self, tenant: str, wish: Use) -> str:

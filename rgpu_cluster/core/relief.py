@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rgpu_cluster.core.actions import Announced, Grant, Refresh, Resize
+from rgpu_cluster.core.actions import Announced, Refresh, Resize
 from rgpu_cluster.core.book import Booking, Stage
 from rgpu_cluster.core.decision import Candidate, Decision
 from rgpu_cluster.core.limits import SECOND
@@ -274,7 +274,7 @@ class Relief:
             if booking.stage is not Stage.CLEARING:
                 continue
             if all(self._is_free(booking, card) for card in booking.decision.chosen.cards):
-                self._grant(booking, now_ns)
+                self._actions += booking.ask(now_ns)
             elif self._has_failed(booking, now_ns):
                 self.put_back(booking)
 
@@ -304,13 +304,6 @@ class Relief:
         # A lease that ends may hold its room a little longer than its name.
         ends = any(give.ends for give in booking.gives)
         return not ends and not any((g.lease, g.card) in self._orders for g in booking.gives)
-
-    def _grant(self, booking: Booking, now_ns: int) -> None:
-        booking.stage, booking.since_ns = Stage.PENDING, now_ns
-        booking.waiting_for = set(booking.nodes())
-        for node in booking.nodes():
-            entry, cards = booking.entry, booking.cards_on(node)
-            self._actions.append(Grant(entry.request, node, cards, entry.attempt))
 
     # Growing
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rgpu_cluster.core.card import gpu_ppm
 from rgpu_common.units import PPM
 
 if TYPE_CHECKING:
@@ -26,9 +27,8 @@ class Use:
 
 def use_of(card: Card, holding: Holding) -> Use:
     """Returns what a lease has of a card. One that has the card alone has all of it."""
-    if holding.whole:
-        return Use(PPM, card.memory_bytes)
-    return Use(holding.share_ppm, holding.memory_bytes)
+    memory = card.memory_bytes if holding.whole else holding.memory_bytes
+    return Use(gpu_ppm(card, holding), memory)
 
 
 class Usage:
@@ -43,7 +43,7 @@ class Usage:
 
     def add_card(self, card: Card, sign: int = 1) -> None:
         """Notes that a card has come; sign -1: that it is gone."""
-        self.total.add(Use(PPM, card.memory_bytes), sign)
+        self.total.add(Use(card.part_ppm, card.memory_bytes), sign)
 
     def add(self, card: Card, holding: Holding, sign: int = 1) -> None:
         """Notes that a lease is on a card; sign -1: that it is no longer."""

@@ -79,7 +79,7 @@ class ManagerCollector:
         sums: dict[tuple[str, str], Counter[str]] = {}
         for card in pool.cards():
             load = pool.load(card.id)
-            mine = sums.setdefault((card.model, card.pool), Counter())
+            mine = sums.setdefault((card.title, card.pool), Counter())
             mine["cards"] += 1
             mine["guaranteed"] += PPM if load.whole else load.used_ppm
             mine["memory"] += card.memory_bytes

@@ -191,6 +191,7 @@ class CardReport(google.protobuf.message.Message):
     POOL_FIELD_NUMBER: builtins.int
     LOCATION_FIELD_NUMBER: builtins.int
     MIG_FIELD_NUMBER: builtins.int
+    PART_PPM_FIELD_NUMBER: builtins.int
     ordinal: builtins.int
     model: builtins.str
     uuid: builtins.str
@@ -198,6 +199,8 @@ class CardReport(google.protobuf.message.Message):
     pool: builtins.str
     mig: builtins.str
     """The profile of a MIG slice; empty for a whole GPU."""
+    part_ppm: builtins.int
+    """What part of a GPU the slice is, in millionths; 0: all of it."""
     @property
     def location(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The card's place in the node, outermost part first."""
@@ -212,8 +215,9 @@ class CardReport(google.protobuf.message.Message):
         pool: builtins.str = ...,
         location: collections.abc.Iterable[builtins.str] | None = ...,
         mig: builtins.str = ...,
+        part_ppm: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["location", b"location", "memory_bytes", b"memory_bytes", "mig", b"mig", "model", b"model", "ordinal", b"ordinal", "pool", b"pool", "uuid", b"uuid"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["location", b"location", "memory_bytes", b"memory_bytes", "mig", b"mig", "model", b"model", "ordinal", b"ordinal", "part_ppm", b"part_ppm", "pool", b"pool", "uuid", b"uuid"]) -> None: ...
 
 global___CardReport = CardReport
 
@@ -381,6 +385,7 @@ class GrantOrder(google.protobuf.message.Message):
     LEAST_PPM_FIELD_NUMBER: builtins.int
     LEAST_BYTES_FIELD_NUMBER: builtins.int
     YIELDS_UNUSED_FIELD_NUMBER: builtins.int
+    FIRST_PLACE_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     attempt: builtins.int
     tenant: builtins.str
@@ -392,6 +397,10 @@ class GrantOrder(google.protobuf.message.Message):
     least_bytes: builtins.int
     yields_unused: builtins.bool
     """It may shrink to the memory that its programs use, once they have run for a while."""
+    first_place: builtins.int
+    """The place of the first of these cards among all cards of the request, which may be on several
+    nodes. It is part of the names of the leases.
+    """
     @property
     def ordinals(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     @property
@@ -412,9 +421,10 @@ class GrantOrder(google.protobuf.message.Message):
         least_ppm: builtins.int | None = ...,
         least_bytes: builtins.int | None = ...,
         yields_unused: builtins.bool = ...,
+        first_place: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "neighbours", b"neighbours", "quota", b"quota"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "attempt", b"attempt", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "neighbours", b"neighbours", "ordinals", b"ordinals", "quota", b"quota", "request_id", b"request_id", "tenant", b"tenant", "ttl_seconds", b"ttl_seconds", "whole", b"whole", "yields_unused", b"yields_unused"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "attempt", b"attempt", "first_place", b"first_place", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "neighbours", b"neighbours", "ordinals", b"ordinals", "quota", b"quota", "request_id", b"request_id", "tenant", b"tenant", "ttl_seconds", b"ttl_seconds", "whole", b"whole", "yields_unused", b"yields_unused"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_least_bytes", b"_least_bytes"]) -> typing.Literal["least_bytes"] | None: ...
     @typing.overload

@@ -13,11 +13,18 @@ from rgpu_cluster.core.request import Request
 from rgpu_common.units import PPM
 
 
+def use_on(card: Card, one: Holding) -> tuple[int, int]:
+    """The time, in parts of a GPU, and the memory of one lease."""
+    if one.whole:
+        return card.part_ppm, card.memory_bytes
+    return one.share_ppm * card.part_ppm // PPM, one.memory_bytes
+
+
 def use_of_tenant(world: World, tenant: str) -> tuple[int, int]:
     """The time and memory that a tenant has of the cluster."""
     pool = world.manager.pool
     rows = [
-        (PPM, card.memory_bytes) if one.whole else (one.share_ppm, one.memory_bytes)
+        use_on(card, one)
         for card in pool.cards()
         for one in pool.holdings(card.id)
         if one.tenant == tenant
@@ -38,7 +45,9 @@ def owed(world: World, asked: Request) -> bool:
     """Whether a request is within what its tenant owns."""
     if not world.quotas.owns(asked.tenant):
         return False
-    share = PPM if asked.whole else asked.share_ppm
+    card = next((c for c in world.manager.pool.cards() if c.mig == asked.mig), None)
+    part = PPM if card is None else card.part_ppm
+    share = (PPM if asked.whole else asked.share_ppm) * part // PPM
     wish = -asked.cards * share, -asked.cards * asked.memory_bytes
     return not beyond(world, asked.tenant, wish)
 
@@ -46,10 +55,7 @@ def owed(world: World, asked: Request) -> bool:
 def _may_end(world: World, ends: tuple[Holding, ...], card: Card) -> bool:
     for tenant in {one.tenant for one in ends}:
         mine = [one for one in ends if one.tenant == tenant]
-        sizes = [
-            (PPM, card.memory_bytes) if one.whole else (one.share_ppm, one.memory_bytes)
-            for one in mine
-        ]
+        sizes = [use_on(card, one) for one in mine]
         total = sum(size[0] for size in sizes), sum(size[1] for size in sizes)
         if not any(beyond(world, tenant, (total[0] - t, total[1] - m)) for t, m in sizes):
             return False
@@ -72,6 +78,8 @@ def _room(card: Card, left: list[Holding], asked: Request, owes: set[str]) -> bo
 
 
 def _gives_way(world: World, card: Card, asked: Request) -> bool:
+    if card.mig != asked.mig:
+        return False
     holdings = world.manager.pool.holdings(card.id)
     others = []
     if owed(world, asked):
