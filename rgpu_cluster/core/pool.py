@@ -155,12 +155,15 @@ class Pool:
         """Returns what a lease has of a card; None if it is not there."""
         return next((h for h in self._holdings.get(card, ()) if h.lease == lease), None)
 
-    def release(self, lease: str) -> bool:
-        """Removes a lease from all of its cards. Returns False if there is no such lease."""
+    def release(self, lease: str, *, undone: bool = False) -> bool:
+        """Removes a lease from all of its cards. Returns False if there is no such lease.
+
+        undone: it was put there a moment ago, so there is no more room than before.
+        """
         cards = self._leases.pop(lease, None)
         if cards is None:
             return False
-        self.room += 1
+        self.room += not undone
         for card in sorted(cards):
             for holding in self._holdings[card]:
                 if holding.lease == lease:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cluster.samples import GIB, PERCENT, node, request
-from rgpu_cluster.core import dealing
 from rgpu_cluster.core import events as ev
+from rgpu_cluster.core import together
 from rgpu_cluster.core.actions import Action, Grant, Waiting
 from rgpu_cluster.core.decision import Decision
 from rgpu_cluster.core.limits import SECOND, Limits
@@ -28,8 +28,8 @@ class Work:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls = self.searches = 0
-        self._place = dealing.place
-        monkeypatch.setattr(dealing, "place", self._searched)
+        self._place = together.place
+        monkeypatch.setattr(together, "place", self._searched)
 
     def _searched(self, *arguments: Any) -> Any:
         self.searches += 1
