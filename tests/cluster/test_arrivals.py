@@ -31,9 +31,9 @@ class Work:
         self._place = together.place
         monkeypatch.setattr(together, "place", self._searched)
 
-    def _searched(self, *arguments: Any) -> Any:
+    def _searched(self, *arguments: Any, **options: Any) -> Any:
         self.searches += 1
-        return self._place(*arguments)
+        return self._place(*arguments, **options)
 
     def _called(self, frame: Any, event: str, argument: Any) -> None:
         self.calls += event in ("call", "c_call")
