@@ -78,7 +78,7 @@ def _place_in_order(
         answer = place(pool, entry.request, paths, weights, taken=taken)
         if isinstance(answer, Refusal):
             for done, _ in placed:
-                pool.release(done.request.id)
+                pool.release(done.request.id, undone=True)
             return number, answer
         _reserve(pool, entry, answer, taken)
         placed.append((entry, answer))

@@ -41,8 +41,8 @@ class Desk:
     ) -> do.Answer | Refusal:
         return self._ask(on.LeaseRequested(1, tenant, key, wish, ttl, booked=booked))
 
-    def revoke(self, lease: str) -> do.Answer | Refusal:
-        return self._ask(on.RevokeRequested(1, lease))
+    def revoke(self, lease: str, why: str = "") -> do.Answer | Refusal:
+        return self._ask(on.RevokeRequested(1, lease, why))
 
     def _ask(self, event: on.Event) -> do.Answer | Refusal:
         for action in self._node.handle(event, 0.0):
