@@ -95,14 +95,16 @@ class Dealer:
         fresh = self._line.take_fresh(now_ns)
         self._tries.clear()
         self._plans = 0
+        before = self._state()
         hopeless = self._hope_ns is not None and now_ns >= self._hope_ns
         if self.relief.is_news(now_ns):
             self._news += 1
-        if hopeless or self._state() != self._done:
+        if hopeless or before != self._done:
             complete = self._try_all(now_ns)
         else:
             complete = self._try_some(fresh, now_ns)
-        self._done = self._state() if complete else ()
+        # What was placed meanwhile may change who is owed cards, so this is the state before it.
+        self._done = before if complete else ()
         self.relief.forget()
         if complete:
             self.relief.grow(self._accounts, now_ns)
@@ -119,9 +121,10 @@ class Dealer:
         self._news += 1
 
     def _state(self) -> tuple[int, ...]:
-        # Who may borrow depends on who waits for what is its own.
-        left = self._line.departures if self._quotas else 0
-        return self._pool.room, self._news, left
+        if not self._quotas:
+            return self._pool.room, self._news
+        # Who may borrow depends on what everybody has, and on who waits for what is its own.
+        return self._pool.room, self._news, self._pool.generation, self._line.departures
 
     def _share_of(self, tenant: str) -> int:
         return self._pool.usage.dominant_share(tenant)

@@ -79,6 +79,7 @@ class Accounts:
         self._largest: dict[str, tuple[int, int]] = {}
         # Requests within their tenants' quotas that have found no card: tenant and model.
         self._owed: set[tuple[str, str]] = set()
+        self.begin()
 
     def begin(self) -> None:
         """Forgets who waits, because all requests in line are tried again."""

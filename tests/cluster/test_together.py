@@ -19,7 +19,7 @@ from rgpu_cluster.core.decision import Refusal, excluded
 from rgpu_cluster.core.errors import RequestError
 from rgpu_cluster.core.filters import Reason
 from rgpu_cluster.core.limits import SECOND, Limits
-from rgpu_cluster.core.line import Entry, dominant_shares
+from rgpu_cluster.core.line import Entry
 from rgpu_cluster.core.manager import Manager
 from rgpu_cluster.core.paths import Paths
 from rgpu_cluster.core.pool import Pool
@@ -312,8 +312,7 @@ def test_a_slice_counts_as_its_part_of_a_gpu() -> None:
     pool = carved()
     for number in range(1, 8):
         put(pool, ("a", number), number, whole=True, memory_bytes=10 * GIB)
-    shares = dominant_shares(pool)
-    assert shares["a"] == pytest.approx(PPM // 2, rel=0.1)
+    assert pool.usage.dominant_share("a") == pytest.approx(PPM // 2, rel=0.1)
     accounts = Accounts(Quotas({"a": TenantQuota(share_ppm=PPM)}), pool)
     why, _ = accounts.why_not([request(9, share_ppm=10 * PERCENT, mig="1g.10gb")])
     assert "shares of 1 cards in all" in why
