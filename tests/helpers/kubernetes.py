@@ -210,6 +210,8 @@ class ControlPlane:
         return [
             f"--etcd-servers=unix://{self.folder}/etcd.sock",
             "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", f"--secure-port={port}",
+            # The service `kubernetes` may not point at a loopback address.
+            "--endpoint-reconciler-type=none",
             f"--cert-dir={self.folder}/certificates",
             f"--token-auth-file={self.folder}/tokens.csv", "--authorization-mode=Node,RBAC",
             f"--service-account-issuer={_ISSUER}", f"--api-audiences={_ISSUER},rgpu",
@@ -222,6 +224,8 @@ class ControlPlane:
     def _controllers(self) -> list[str]:
         return [
             f"--service-account-private-key-file={self.folder}/account.key",
+            # Each controller acts by a service account whose role holds its own rights.
+            "--use-service-account-credentials",
             # Nobody sends heartbeats for nodes that are made by hand.
             "--node-monitor-grace-period=24h",
         ]
