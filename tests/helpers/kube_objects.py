@@ -37,13 +37,17 @@ def device_class(client: Client) -> None:
                   "spec": {"selectors": [selector]}})  # fmt: skip
 
 
-def node(client: Client, name: str, **labels: str) -> None:
-    """Makes a node that is ready.  No kubelet stands behind it."""
+def node(client: Client, name: str, features: Sequence[str] = (), **labels: str) -> None:
+    """Makes a node that is ready.  No kubelet stands behind it.
+
+    features: what its kubelet would declare that it knows.
+    """
     ready = {"type": "Ready", "status": "True", "reason": "Made", "message": "made by a test"}
     room = {"cpu": "8", "memory": "32Gi", "pods": "110"}
     labels = {"kubernetes.io/hostname": name, **labels}
     make(client, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
-                  "status": {"capacity": room, "allocatable": room, "conditions": [ready]}})  # fmt: skip
+                  "status": {"capacity": room, "allocatable": room, "conditions": [ready],
+                             "declaredFeatures": [*features]}})  # fmt: skip
     wait_until(lambda: not client.get(Node, name).spec.taints, WAIT_SECONDS)
 
 
@@ -159,7 +163,11 @@ class Space:
 
     def refused(self, pod: str) -> str:
         """Waits until the scheduler says that it cannot place the pod; returns what it says."""
-        wait_until(lambda: "Unschedulable" in self._scheduled(pod), WAIT_SECONDS)
+        return self.said(pod, "Unschedulable")
+
+    def said(self, pod: str, reason: str) -> str:
+        """Waits until the pod's condition `PodScheduled` has this reason; returns its message."""
+        wait_until(lambda: self._scheduled(pod).startswith(reason), WAIT_SECONDS)
         return self._scheduled(pod)
 
     def ungate(self, pod: str) -> None:
@@ -223,8 +231,12 @@ def allocate(client: Client, claim: ResourceClaim, user: Pod | dict[str, str], h
 
 
 def write_status(client: Client, claim: ResourceClaim, user: Pod | dict[str, str], hosts: Sequence[str], *,
-                 pool: str, device: str, core: int, memory: str) -> ResourceClaim:  # fmt: skip
-    """Writes allocation and reservation into a claim that nobody has changed since."""
+                 pool: str, device: str, core: int, memory: str, timed: bool = True) -> ResourceClaim:  # fmt: skip
+    """Writes allocation and reservation into a claim that nobody has changed since.
+
+    timed: says when the claim was allocated.  A scheduler that adds a pod to a claim without a time
+    sets one, and the API server refuses that, because an allocation may not be changed.
+    """
     assert claim.metadata
     result = {
         "request": "gpu", "driver": DRIVER, "pool": pool, "device": device,
@@ -235,8 +247,13 @@ def write_status(client: Client, claim: ResourceClaim, user: Pod | dict[str, str
             {"key": "kubernetes.io/hostname", "operator": "In", "values": [*hosts]}
         ]
     }
-    allocation = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [term]}}
+    allocation: dict[str, Any] = {
+        "devices": {"results": [result]},
+        "nodeSelector": {"nodeSelectorTerms": [term]},
+    }
     content = claim.to_dict()
+    if timed:
+        allocation["allocationTimestamp"] = _now()
     if isinstance(user, Pod):
         assert user.metadata
         user = {"resource": "pods", "name": str(user.metadata.name), "uid": str(user.metadata.uid)}
@@ -247,13 +264,16 @@ def write_status(client: Client, claim: ResourceClaim, user: Pod | dict[str, str
     )  # fmt: skip
 
 
+def _now() -> str:
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def report(space: Space, claim: str, condition: str) -> None:
     """Sets a condition of the claim's first device, as the agent of its node will."""
     found = space.get(ResourceClaim, claim)
     (result,) = found.status.allocation.devices.results
-    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     said = {"type": condition, "status": "True", "reason": "Told", "message": "told by a test",
-            "lastTransitionTime": now}  # fmt: skip
+            "lastTransitionTime": _now()}  # fmt: skip
     content = found.to_dict()
     content["status"]["devices"] = [{
         "driver": result.driver, "pool": result.pool, "device": result.device,
@@ -266,11 +286,6 @@ _INJECTED = """
 Object{
   spec: Object.spec{
     schedulingGates: [Object.spec.schedulingGates{name: "rgpu.dev/placement"}],
-    volumes: [Object.spec.volumes{
-      name: "rgpu",
-      projected: Object.spec.volumes.projected{sources: [Object.spec.volumes.projected.sources{
-        serviceAccountToken: Object.spec.volumes.projected.sources.serviceAccountToken{
-          audience: "rgpu", path: "token", expirationSeconds: 3600}}]}}],
     containers: object.spec.containers
       .filter(c, has(c.resources) && has(c.resources.claims))
       .map(c, Object.spec.containers{
@@ -278,6 +293,18 @@ Object{
         env: [Object.spec.containers.env{name: "RGPU_TOKEN_FILE", value: "/run/rgpu/token"}],
         volumeMounts: [Object.spec.containers.volumeMounts{
           name: "rgpu", mountPath: "/run/rgpu", readOnly: true}]})}}
+"""
+
+# An applied configuration may not change a list such as `projected.sources`.  The API server asks
+# again after other policies, and a patch, unlike a configuration, would then add a second volume.
+_VOLUME = """
+has(object.spec.volumes) && object.spec.volumes.exists(v, v.name == "rgpu") ? [] :
+(has(object.spec.volumes) ? [] : [JSONPatch{op: "add", path: "/spec/volumes", value: []}]) +
+[JSONPatch{op: "add", path: "/spec/volumes/-", value: Object.spec.volumes{
+  name: "rgpu",
+  projected: Object.spec.volumes.projected{sources: [Object.spec.volumes.projected.sources{
+    serviceAccountToken: Object.spec.volumes.projected.sources.serviceAccountToken{
+      audience: "rgpu", path: "token", expirationSeconds: 3600}}]}}}]
 """
 
 
@@ -289,13 +316,16 @@ def policy(space: Space) -> None:
         "operations": ["CREATE"],
         "resources": ["pods"],
     }
-    change = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": _INJECTED}}
+    changes = [
+        {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": _INJECTED}},
+        {"patchType": "JSONPatch", "jsonPatch": {"expression": _VOLUME}},
+    ]
     wanted = {"matchLabels": {"rgpu.dev/placement": "managed"}}
     here = {"matchLabels": {"kubernetes.io/metadata.name": space.name}}
     for kind, spec in (
         ("MutatingAdmissionPolicy", {
             "matchConstraints": {"resourceRules": [rule], "objectSelector": wanted},
-            "failurePolicy": "Fail", "reinvocationPolicy": "IfNeeded", "mutations": [change]}),
+            "failurePolicy": "Fail", "reinvocationPolicy": "IfNeeded", "mutations": changes}),
         ("MutatingAdmissionPolicyBinding", {
             "policyName": space.name, "matchResources": {"namespaceSelector": here}}),
     ):  # fmt: skip

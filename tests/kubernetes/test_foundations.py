@@ -24,7 +24,7 @@ from helpers.kube_objects import (
 from helpers.kubernetes import ControlPlane
 from helpers.waiting import wait_until
 from lightkube import ApiError, Client
-from lightkube.resources.core_v1 import NodeStatus, Pod
+from lightkube.resources.core_v1 import Pod
 from lightkube.resources.resource_v1 import ResourceClaim, ResourceSlice
 
 
@@ -169,6 +169,20 @@ def test_a_reservation_of_our_kind_keeps_an_allocation(space: Space) -> None:
     space.delete(Pod, "first")
     wait_until(lambda: len(space.get(ResourceClaim, "held").status.reservedFor) == 1)
     assert space.allocation("held") is not None
+
+
+def test_an_allocation_without_a_time_takes_no_further_pod(space: Space) -> None:
+    node(space.client, "client")
+    publish(space.client, "gpu7", card("gpu-0"))
+    claim = space.claim("held", claim_spec(80))
+    held = {"apiGroup": DRIVER, "resource": "reservations", "name": "week", "uid": "week-1"}
+    write_status(
+        space.client, claim, held, ["client"],
+        pool="gpu7", device="gpu-0", core=80, memory="1Gi", timed=False,
+    )  # fmt: skip
+    space.pod("first", claim="held")
+    said = space.said("first", "SchedulerError")
+    assert "status.allocation: Invalid value: null: field cannot be modified once set" in said
 
 
 def test_the_first_fit_waits_for_the_condition_of_the_lease(space: Space) -> None:
@@ -328,9 +342,8 @@ def test_a_slice_may_ask_no_node_for_its_devices(built: Path) -> None:
         node(space.client, "old")
         space.claim("named", claim_spec(30))
         space.pod("train", claim="named")
-        assert "requires DRAOptionalNodeOperations feature on the node" in space.refused("train")
-        features = {"status": {"declaredFeatures": ["DRAOptionalNodeOperations"]}}
-        space.client.patch(NodeStatus, "old", features)
-        assert space.bound("train") == "old"
+        assert "cannot allocate all claims" in space.refused("train")
+        node(space.client, "new", ["DRAOptionalNodeOperations"])
+        assert space.bound("train") == "new"
         (result,) = space.allocation("named").devices.results
         assert result.skipNodeOperations == ["*"]
