@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rgpu_common.endpoints import Endpoint
 
 MANAGER_PORT = 7710
-MAX_REQUEST_CARDS = 128
+MAX_REQUEST_CARDS = 1024
 # The largest message of the manager's protocols. A full report of a node has 128 cards with up to
 # 56 leases each, of at most some hundred bytes.
 MAX_MESSAGE_BYTES = 4 << 20

@@ -13,12 +13,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Ask the daemon of a node for the lease. The same id and attempt again is the same lease."""
+    """Ask the daemon of a node for the lease. The same id and attempt again is the same lease.
+
+    first_place: the place of the first of these cards among all cards of the request.
+    """
 
     request: Request
     node: str
     cards: tuple[CardId, ...]
     attempt: int
+    first_place: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,36 @@ class Revoke:
     id: str
     node: str
     attempt: int
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Tell the daemon of a node how large a lease is now. It never goes below what programs use.
+
+    number: later than that of every earlier change of this lease.
+    """
+
+    id: str
+    card: CardId
+    attempt: int
+    number: int
+    share_ppm: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """Note that a lease ends soon, because a tenant is owed what it borrowed; and when it ended.
+
+    seconds: until then. owner: whose request gets the room. over: it ends now.
+    """
+
+    id: str
+    node: str
+    owner: str
+    seconds: int
+    over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +112,11 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """Ask the agent of a node for a full report: its daemon refused what the pool says it has."""
+    """Ask the agent of a node for a full report: its daemon refused what the pool says it has, or
+    the pool has forgotten the node.
+    """
 
     node: str
 
 
-Action = Grant | Revoke | Placed | Waiting | Denied | Lost | Ended | Refresh
+Action = Grant | Revoke | Resize | Announced | Placed | Waiting | Denied | Lost | Ended | Refresh

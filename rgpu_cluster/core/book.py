@@ -1,8 +1,9 @@
 """Requests that have cards, from the moment at which the pool reserves them.
 
-PENDING: the pool has reserved the cards, and not all daemons have granted yet. PLACED: all have.
-UNDOING: the request goes back: daemons are told to revoke. Its cards stay reserved until each
-daemon has said that it has no such lease, because it might have granted one.
+CLEARING: leases on its cards are to shrink or to end first. PENDING: the pool has reserved the
+cards, and not all daemons have granted yet. PLACED: all have. UNDOING: the request goes back:
+daemons are told to revoke. Its cards stay reserved until each daemon has said that it has no such
+lease, because it might have granted one.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from rgpu_cluster.core.actions import Grant
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rgpu_cluster.core.card import CardId
     from rgpu_cluster.core.decision import Decision
     from rgpu_cluster.core.line import Entry
+    from rgpu_cluster.core.pressure import Give
 
 
 class Stage(Enum):
     """How far a request with cards is."""
 
+    CLEARING = "clearing"
     PENDING = "pending"
     PLACED = "placed"
     UNDOING = "undoing"
@@ -35,7 +40,8 @@ class Booking:
         gone (UNDOING).
     granted: nodes whose daemons have granted, with the generation of the node that has the lease.
     since_ns: since when the stage lasts.
-    again: the request goes back in line when it is undone.
+    again: the request goes back in line when it is undone. adopted: daemons had its leases before
+    this manager knew the request. gives: what other leases gave for it.
     """
 
     entry: Entry
@@ -45,10 +51,22 @@ class Booking:
     granted: dict[str, int] = field(default_factory=dict)
     since_ns: int = 0
     again: bool = False
+    gives: tuple[Give, ...] = ()
+    adopted: bool = False
 
     def cards_on(self, node: str) -> tuple[CardId, ...]:
         """Returns its cards on a node."""
         return tuple(card for card in self.decision.chosen.cards if card.node == node)
+
+    def ask(self, now_ns: int) -> list[Grant]:
+        """Begins to wait for the daemons, and returns what to ask them."""
+        self.stage, self.since_ns, self.waiting_for = Stage.PENDING, now_ns, set(self.nodes())
+        grants = []
+        for node in self.nodes():
+            cards = self.cards_on(node)
+            first = self.decision.chosen.cards.index(cards[0])
+            grants.append(Grant(self.entry.request, node, cards, self.entry.attempt, first))
+        return grants
 
     def nodes(self) -> list[str]:
         """Returns its nodes."""
@@ -60,6 +78,7 @@ class Book:
 
     def __init__(self) -> None:
         self._bookings: dict[str, Booking] = {}
+        self._adopted: dict[str, dict[str, Booking]] = {}
 
     def __contains__(self, request: str) -> bool:
         return request in self._bookings
@@ -76,11 +95,23 @@ class Book:
 
     def add(self, booking: Booking) -> None:
         """Adds a booking."""
-        self._bookings[booking.entry.request.id] = booking
+        request, gang = booking.entry.request.id, booking.entry.gang
+        self._bookings[request] = booking
+        if booking.adopted and gang:
+            self._adopted.setdefault(gang, {})[request] = booking
 
     def remove(self, request: str) -> None:
         """Removes a booking."""
-        self._bookings.pop(request, None)
+        booking = self._bookings.pop(request, None)
+        gang = booking.entry.gang if booking is not None else ""
+        if gang in self._adopted:
+            self._adopted[gang].pop(request, None)
+            if not self._adopted[gang]:
+                del self._adopted[gang]
+
+    def adopted(self, gang: str) -> list[Booking]:
+        """Returns the members of a gang that have cards since before this manager was started."""
+        return list(self._adopted.get(gang, {}).values())
 
     def on(self, node: str) -> list[Booking]:
         """Returns the bookings that have cards on a node."""

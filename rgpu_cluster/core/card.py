@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from rgpu_common.mig import full_name
 from rgpu_common.units import PPM
 
 
@@ -27,7 +28,8 @@ class Card:
     location: the place in the node's topology, outermost part first: NUMA node, PCI host bridge,
         PCI switch, and the link group of cards that NVLink connects. Cards that share more leading
         parts are closer to each other.
-    mig: the profile of a MIG slice ("1g.10gb"), "" for a whole GPU.
+    mig: the profile of a MIG slice ("1g.10gb"), "" for a whole GPU. part_ppm: what part of a GPU it
+        is. A share is a share of the card: 100 % of a slice is the whole slice.
     """
 
     id: CardId
@@ -36,6 +38,12 @@ class Card:
     pool: str = ""
     location: tuple[str, ...] = ()
     mig: str = ""
+    part_ppm: int = PPM
+
+    @property
+    def title(self) -> str:
+        """The model, with the profile of a slice."""
+        return full_name(self.model, self.mig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +91,22 @@ IDLE = Load()
 
 
 @dataclass(frozen=True, slots=True)
+class Elastic:
+    """Between what a lease may shrink, and what it asked for."""
+
+    least_ppm: int
+    least_bytes: int
+    wanted_ppm: int
+    wanted_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Holding:
     """What one lease has of one card.
 
-    attempt: which placement of the request this is, counted by the manager.
+    attempt: which placement of the request this is, counted by the manager. elastic: None: it never
+    shrinks. since: when it was granted, in seconds since 1970; 0: its daemon has not said so yet.
+    order: the number of the last change of size that its daemon knows of.
     """
 
     lease: str
@@ -96,6 +116,16 @@ class Holding:
     labels: Labels = field(default_factory=Labels)
     whole: bool = False
     attempt: int = 0
+    elastic: Elastic | None = None
+    priority: int = 0
+    since: int = 0
+    order: int = 0
+
+
+def gpu_ppm(card: Card, holding: Holding) -> int:
+    """Returns what part of a GPU a lease has on a card."""
+    share = PPM if holding.whole else holding.share_ppm
+    return share * card.part_ppm // PPM
 
 
 def load_of(holdings: list[Holding]) -> Load:
@@ -113,6 +143,12 @@ def load_of(holdings: list[Holding]) -> Load:
         exclusion=holdings[0].labels.exclusion,
         whole=any(h.whole for h in holdings),
     )
+
+
+def size_of(holding: Holding) -> tuple[object, ...]:
+    """Returns what of a lease decides how much room is beside it, or can be."""
+    size = holding.lease, holding.share_ppm, holding.memory_bytes, holding.whole
+    return (*size, holding.elastic, holding.attempt)
 
 
 def free_ppm(load: Load) -> int:

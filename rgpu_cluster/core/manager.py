@@ -11,6 +11,7 @@ report. So a manager that is killed loses nothing that a report and its clients 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rgpu_cluster.core import events as ev
@@ -21,8 +22,10 @@ from rgpu_cluster.core.dealing import Dealer
 from rgpu_cluster.core.decision import Candidate, Decision
 from rgpu_cluster.core.limits import Limits
 from rgpu_cluster.core.line import Entry, Line
+from rgpu_cluster.core.node import STALE
 from rgpu_cluster.core.paths import Paths
 from rgpu_cluster.core.pool import Pool
+from rgpu_cluster.core.presence import Presence, agrees, presence
 from rgpu_cluster.core.quotas import Quotas
 from rgpu_cluster.core.request import Mode, holding_of
 from rgpu_cluster.core.score import PRESETS, Score, Weights
@@ -34,8 +37,8 @@ if TYPE_CHECKING:
     from rgpu_cluster.core.node import Node
     from rgpu_cluster.core.request import Request
 
-# The taint of a node whose daemon refused what the pool says it has, or cannot be asked.
-STALE = "stale"
+# A request of these stages has asked for its cards, and has none yet.
+_ASKS = Stage.CLEARING, Stage.PENDING
 
 
 class Manager:
@@ -55,6 +58,8 @@ class Manager:
         self._dealer = Dealer(
             self.pool, self.paths, self.line, self.book, weights, self._limits, quotas or Quotas({})
         )
+        self.relief = self._dealer.relief
+        self.relief.take_back, self.relief.put_back = self._take_back, self._put_back
         self._clock = OwnClock()
         self._seen_ns: dict[str, int] = {}
         self._numbers = 0
@@ -76,6 +81,8 @@ class Manager:
             case ev.NodeBeat(name):
                 if self.pool.node(name) is not None:
                     self._seen_ns[name] = self._clock.now_ns
+                else:  # it was silent for too long, and is back
+                    self._actions.append(Refresh(name))
             case ev.NodeCut(name):
                 if self.pool.node(name) is not None:
                     self.pool.taint(name, STALE)
@@ -89,12 +96,15 @@ class Manager:
                 self._grant_failed(event)
             case ev.Revoked(request, node, attempt):
                 self._revoked(request, node, attempt)
+            case ev.Resized():
+                self.relief.resized(event)
             case ev.PathMeasured(client, server, figures):
                 self.paths.learn(client, server, figures)
                 self._dealer.again()
             case ev.Tick():
                 self._tick()
-        self._actions += self._dealer.deal(self._clock.now_ns)
+        tick = isinstance(event, ev.Tick)
+        self._actions += self._dealer.deal(self._clock.now_ns, tells_all=tick)
         return self._actions
 
     # Nodes.
@@ -105,11 +115,11 @@ class Manager:
         if known is not None and not _is_news(node, known):
             return
         sizes = {card.id: card.memory_bytes for card in node.cards}
-        present = {h.lease: h.attempt for some in held.values() for h in some}
+        present = presence(held)
         ended = []
         for booking in self.book.on(node.name):
             entry = booking.entry
-            if present.get(entry.request.id) == entry.attempt:
+            if agrees(booking, node.name, present):
                 if booking.stage is Stage.UNDOING:
                     continue
                 booking.waiting_for.discard(node.name)
@@ -117,7 +127,7 @@ class Manager:
                 self._all_granted(booking)
             elif booking.granted.get(node.name, node.generation + 1) <= node.generation:
                 ended.append(booking)
-            elif booking.stage is Stage.PENDING or node.name in booking.waiting_for:
+            elif booking.stage in _ASKS or node.name in booking.waiting_for:
                 for card in booking.cards_on(node.name):
                     mine = holding_of(entry.request, sizes.get(card, 0), entry.attempt)
                     there = held.setdefault(card, [])
@@ -125,6 +135,7 @@ class Manager:
                     if all(h.lease != mine.lease for h in there):
                         there.append(mine)
         self._end_strays(node.name, present)
+        self.relief.keep(node.name, held)
         self.pool.report(node, held)
         for lease in present:
             waiting = self.line.get(lease)
@@ -136,16 +147,16 @@ class Manager:
             self._actions.append(Ended(booking.entry.request.id, node.name))
             self._undo(booking, again=False, without=node.name)
 
-    def _end_strays(self, node: str, present: Mapping[str, int]) -> None:
+    def _end_strays(self, node: str, present: Mapping[str, Presence]) -> None:
         """Ends leases of requests that were placed again, elsewhere or later."""
-        for lease, attempt in present.items():
+        for lease, (attempt, _) in present.items():
             booking = self.book.get(lease)
             entry = booking.entry if booking is not None else self.line.get(lease)
             # One that waits and has not been placed yet takes over what a daemon has. One that is
             # in line again has given up all of its attempts.
             if entry is None or not entry.attempt:
                 continue
-            if booking is None or entry.attempt != attempt:
+            if booking is None or not agrees(booking, node, present):
                 self._actions.append(Revoke(lease, node, attempt))
 
     def _lose(self, name: str) -> None:
@@ -159,7 +170,7 @@ class Manager:
                 self._actions.append(Lost(booking.entry.request.id, name))
                 self.book.remove(booking.entry.request.id)
             else:
-                again = booking.again or booking.stage is Stage.PENDING
+                again = booking.again or booking.stage in _ASKS
                 self._undo(booking, again=again, without=name)
         node = self.pool.node(name)
         if node is not None:
@@ -203,7 +214,7 @@ class Manager:
     def _crowded(self, request: Request) -> str:
         if len(self.line) >= self._limits.line:
             return "too many requests are in line; try again later"
-        mine = sum(1 for entry in self.line if entry.request.tenant == request.tenant)
+        mine = self.line.of_tenant(request.tenant)
         if mine >= self._limits.line_per_tenant:
             return f"tenant {request.tenant} has {mine} requests in line; wait for some of them"
         return ""
@@ -227,7 +238,7 @@ class Manager:
         (entry.attempt,) = attempts
         candidate = Candidate(cards, Mode.ANY, 0, "", False, Score(0, 0, 0, 0, 0, 0, 0))
         decision = Decision(request, candidate, self.pool.generation)
-        booking = Booking(entry, decision, Stage.PLACED, since_ns=self._clock.now_ns)
+        booking = Booking(entry, decision, Stage.PLACED, since_ns=self._clock.now_ns, adopted=True)
         for name in booking.nodes():
             node = self.pool.node(name)
             booking.granted[name] = node.generation if node is not None else 0
@@ -251,6 +262,29 @@ class Manager:
             self._undo(booking, again=False)
         else:
             self._revoke_all(request)
+
+    # Making room (`relief`).
+
+    def _take_back(self, lease: str, why: str) -> None:
+        """Ends a lease whose room another tenant is owed."""
+        booking, before = self.book.get(lease), len(self._actions)
+        if booking is not None:
+            self._undo(booking, again=False)
+        else:
+            self._revoke_all(lease)
+        for place, action in enumerate(self._actions[before:], before):
+            if isinstance(action, Revoke):
+                self._actions[place] = replace(action, why=why)
+
+    def _put_back(self, booking: Booking) -> None:
+        """Puts a request in line again for which no room was made in time."""
+        entry = booking.entry
+        entry.refused, entry.refusals = "other leases did not make room in time", entry.refusals + 1
+        if entry.wait:
+            entry.rest(self._clock.now_ns, self._limits)
+        elif entry.refusals >= self._limits.refusals:
+            entry.hopeless = True
+        self._undo(booking, again=True)
 
     # Grants.
 

@@ -87,6 +87,11 @@ class ManagerConfig:
         "How long after its start the manager denies no request for want of nodes, because they "
         "may not have joined again yet.",
     )  # fmt: skip
+    grace_seconds: float = key(
+        "reclaim.grace_seconds", Seconds(0, 86400), 30.0,
+        "How long before a lease ends, because another tenant is owed what it borrowed, that is "
+        "announced.",
+    )  # fmt: skip
     nodes: str = key(
         "nodes.tenant", Text(), "nodes",
         "The tenant whose access tokens let any node join. A token of the tenant `nodes:NAME` lets "

@@ -21,6 +21,10 @@ COUNTED = {
     "ended": "Placed requests that have ended.",
     "granted": "Grants of daemons.",
     "refused": "Grants that daemons refused.",
+    "shrunk": "Leases that shrank for others.",
+    "grown": "Leases that grew again.",
+    "announced": "Leases whose end was announced, because another tenant is owed the room.",
+    "taken_back": "Leases that ended because another tenant was owed the room.",
     "joined": "Streams of nodes that were accepted.",
     "cut": "Streams of nodes that ended.",
     "lost": "Nodes, and requests on them, that were lost.",
@@ -75,7 +79,7 @@ class ManagerCollector:
         sums: dict[tuple[str, str], Counter[str]] = {}
         for card in pool.cards():
             load = pool.load(card.id)
-            mine = sums.setdefault((card.model, card.pool), Counter())
+            mine = sums.setdefault((card.title, card.pool), Counter())
             mine["cards"] += 1
             mine["guaranteed"] += PPM if load.whole else load.used_ppm
             mine["memory"] += card.memory_bytes

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rgpu_cluster.core.card import Card, CardId, Holding, Labels
+from rgpu_cluster.core.card import Card, CardId, Elastic, Holding, Labels
 from rgpu_cluster.core.errors import PoolError, RequestError
 from rgpu_cluster.core.node import MAX_CARDS_PER_NODE, Node
 from rgpu_cluster.core.paths import Figures
@@ -108,7 +108,20 @@ def _holding(node: str, lease: agent_pb2.HeldLease) -> Holding:
         labels=_labels(lease.neighbours),
         whole=lease.whole,
         attempt=lease.attempt if lease.request_id else 0,
+        elastic=_elastic(node, lease),
+        priority=min(lease.priority, MAX_PRIORITY),
+        since=lease.since,
+        order=lease.number,
     )
+
+
+def _elastic(node: str, lease: agent_pb2.HeldLease) -> Elastic | None:
+    if not lease.request_id or lease.whole or not lease.HasField("elastic"):
+        return None
+    one = lease.elastic
+    if one.wanted_ppm > PPM or max(one.wanted_bytes, one.least_bytes) > MAX_BYTES:
+        raise PoolError(f"node {node} reported a lease that wants more than a card has")
+    return Elastic(one.least_ppm, one.least_bytes, one.wanted_ppm, one.wanted_bytes)
 
 
 def _card(node: str, card: agent_pb2.CardReport) -> Card:
@@ -116,10 +129,16 @@ def _card(node: str, card: agent_pb2.CardReport) -> Card:
     texts = (card.model, card.pool, card.mig, card.uuid, *location)
     if any(len(text) > _MOST_TEXT or not text.isprintable() for text in texts):
         raise PoolError(f"node {node} reported a card with a text that is too long")
-    if len(location) > _MOST_LOCATION or card.memory_bytes > MAX_BYTES:
+    if len(location) > _MOST_LOCATION or card.memory_bytes > MAX_BYTES or card.part_ppm > PPM:
         raise PoolError(f"node {node} reported a card that cannot be")
     return Card(
-        CardId(node, card.ordinal), card.model, card.memory_bytes, card.pool, location, card.mig
+        id=CardId(node, card.ordinal),
+        model=card.model,
+        memory_bytes=card.memory_bytes,
+        pool=card.pool,
+        location=location,
+        mig=card.mig,
+        part_ppm=card.part_ppm or PPM,
     )
 
 
@@ -181,7 +200,11 @@ def request_of(message: cluster_pb2.SubmitRequest, tenant: str, node: str, rack:
         bandwidth_bps=message.bandwidth_bps,
         labels=_labels(message.neighbours),
         max_per_node=message.max_per_node,
+        max_per_rack=message.max_per_rack,
+        max_per_zone=message.max_per_zone,
         one_node=message.one_node and message.cards > 1,
+        least_ppm=message.least_ppm if message.HasField("least_ppm") else None,
+        least_bytes=message.least_bytes if message.HasField("least_bytes") else None,
         priority=quota.priority,
         weight=quota.weight if quota.HasField("weight") else 1,
     )

@@ -65,6 +65,7 @@ class ManagerServer:
             silence_ns=round(config.silence_seconds * SECOND),
             grant_ns=round(config.grant_seconds * SECOND),
             start_ns=round(config.start_seconds * SECOND),
+            grace_ns=round(config.grace_seconds * SECOND),
         )
         self.shell = Shell(Manager(PRESETS[config.preset], limits, Quotas(config.tenants)))
         self._authenticator = authenticator_of(config)

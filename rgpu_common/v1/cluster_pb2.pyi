@@ -124,6 +124,10 @@ class SubmitRequest(google.protobuf.message.Message):
     WAITED_SECONDS_FIELD_NUMBER: builtins.int
     GANG_FIELD_NUMBER: builtins.int
     GANG_SIZE_FIELD_NUMBER: builtins.int
+    LEAST_PPM_FIELD_NUMBER: builtins.int
+    LEAST_BYTES_FIELD_NUMBER: builtins.int
+    MAX_PER_RACK_FIELD_NUMBER: builtins.int
+    MAX_PER_ZONE_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """Chosen by the client: 16 to 64 letters, digits, dots and dashes."""
     tenant: builtins.str
@@ -138,6 +142,7 @@ class SubmitRequest(google.protobuf.message.Message):
     max_slowdown_ppm: builtins.int
     bandwidth_bps: builtins.int
     max_per_node: builtins.int
+    """The most cards of this request and of its gang in one node; 0: any number."""
     one_node: builtins.bool
     """All cards on one node."""
     wait: builtins.bool
@@ -147,6 +152,12 @@ class SubmitRequest(google.protobuf.message.Message):
     gang: builtins.str
     """Requests of one gang are placed together, once `gang_size` of them are there."""
     gang_size: builtins.int
+    least_ppm: builtins.int
+    """How far its leases may shrink while others need the room. Absent: they keep that size."""
+    least_bytes: builtins.int
+    max_per_rack: builtins.int
+    """As max_per_node."""
+    max_per_zone: builtins.int
     @property
     def quota(self) -> rgpu_common.v1.lease_pb2.Quota: ...
     @property
@@ -178,9 +189,18 @@ class SubmitRequest(google.protobuf.message.Message):
         waited_seconds: builtins.float = ...,
         gang: builtins.str = ...,
         gang_size: builtins.int = ...,
+        least_ppm: builtins.int | None = ...,
+        least_bytes: builtins.int | None = ...,
+        max_per_rack: builtins.int = ...,
+        max_per_zone: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_max_slowdown_ppm", b"_max_slowdown_ppm", "max_slowdown_ppm", b"max_slowdown_ppm", "neighbours", b"neighbours", "place", b"place", "profile", b"profile", "quota", b"quota"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_max_slowdown_ppm", b"_max_slowdown_ppm", "bandwidth_bps", b"bandwidth_bps", "cards", b"cards", "farthest", b"farthest", "gang", b"gang", "gang_size", b"gang_size", "max_per_node", b"max_per_node", "max_slowdown_ppm", b"max_slowdown_ppm", "mig", b"mig", "model", b"model", "neighbours", b"neighbours", "one_node", b"one_node", "place", b"place", "pool", b"pool", "profile", b"profile", "quota", b"quota", "request_id", b"request_id", "tenant", b"tenant", "wait", b"wait", "waited_seconds", b"waited_seconds", "whole", b"whole"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "_max_slowdown_ppm", b"_max_slowdown_ppm", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "max_slowdown_ppm", b"max_slowdown_ppm", "neighbours", b"neighbours", "place", b"place", "profile", b"profile", "quota", b"quota"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "_max_slowdown_ppm", b"_max_slowdown_ppm", "bandwidth_bps", b"bandwidth_bps", "cards", b"cards", "farthest", b"farthest", "gang", b"gang", "gang_size", b"gang_size", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "max_per_node", b"max_per_node", "max_per_rack", b"max_per_rack", "max_per_zone", b"max_per_zone", "max_slowdown_ppm", b"max_slowdown_ppm", "mig", b"mig", "model", b"model", "neighbours", b"neighbours", "one_node", b"one_node", "place", b"place", "pool", b"pool", "profile", b"profile", "quota", b"quota", "request_id", b"request_id", "tenant", b"tenant", "wait", b"wait", "waited_seconds", b"waited_seconds", "whole", b"whole"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_least_bytes", b"_least_bytes"]) -> typing.Literal["least_bytes"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_least_ppm", b"_least_ppm"]) -> typing.Literal["least_ppm"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_max_slowdown_ppm", b"_max_slowdown_ppm"]) -> typing.Literal["max_slowdown_ppm"] | None: ...
 
 global___SubmitRequest = SubmitRequest
@@ -234,21 +254,16 @@ class InLine(google.protobuf.message.Message):
 global___InLine = InLine
 
 @typing.final
-class PlacedAt(google.protobuf.message.Message):
+class PlacedOn(google.protobuf.message.Message):
+    """Cards of one node."""
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NODE_FIELD_NUMBER: builtins.int
     ADDRESS_FIELD_NUMBER: builtins.int
     ORDINALS_FIELD_NUMBER: builtins.int
-    REASON_FIELD_NUMBER: builtins.int
-    TENANT_FIELD_NUMBER: builtins.int
     node: builtins.str
     address: builtins.str
-    """As RGPU_SERVER has it."""
-    reason: builtins.str
-    """Why this place, in one sentence."""
-    tenant: builtins.str
-    """Whose lease it is. The server must take the program for the same tenant."""
     @property
     def ordinals(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     def __init__(
@@ -257,10 +272,46 @@ class PlacedAt(google.protobuf.message.Message):
         node: builtins.str = ...,
         address: builtins.str = ...,
         ordinals: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "node", b"node", "ordinals", b"ordinals"]) -> None: ...
+
+global___PlacedOn = PlacedOn
+
+@typing.final
+class PlacedAt(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: builtins.int
+    ADDRESS_FIELD_NUMBER: builtins.int
+    ORDINALS_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    TENANT_FIELD_NUMBER: builtins.int
+    OTHERS_FIELD_NUMBER: builtins.int
+    node: builtins.str
+    """The node of the first cards."""
+    address: builtins.str
+    """As RGPU_SERVER has it."""
+    reason: builtins.str
+    """Why this place, in one sentence."""
+    tenant: builtins.str
+    """Whose lease it is. The server must take the program for the same tenant."""
+    @property
+    def ordinals(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def others(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PlacedOn]:
+        """The other nodes, if the cards are on several. Their cards follow in this order."""
+
+    def __init__(
+        self,
+        *,
+        node: builtins.str = ...,
+        address: builtins.str = ...,
+        ordinals: collections.abc.Iterable[builtins.int] | None = ...,
         reason: builtins.str = ...,
         tenant: builtins.str = ...,
+        others: collections.abc.Iterable[global___PlacedOn] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "node", b"node", "ordinals", b"ordinals", "reason", b"reason", "tenant", b"tenant"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "node", b"node", "ordinals", b"ordinals", "others", b"others", "reason", b"reason", "tenant", b"tenant"]) -> None: ...
 
 global___PlacedAt = PlacedAt
 
@@ -432,6 +483,7 @@ class ExplainResponse(google.protobuf.message.Message):
     SENTENCE_FIELD_NUMBER: builtins.int
     AGE_SECONDS_FIELD_NUMBER: builtins.int
     ATTEMPT_FIELD_NUMBER: builtins.int
+    GIVES_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     asked: builtins.str
     """What was asked for, in words."""
@@ -450,6 +502,10 @@ class ExplainResponse(google.protobuf.message.Message):
     def others(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Alternative]: ...
     @property
     def excluded(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ExcludedCards]: ...
+    @property
+    def gives(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """What other leases gave for it, one sentence each."""
+
     def __init__(
         self,
         *,
@@ -462,9 +518,10 @@ class ExplainResponse(google.protobuf.message.Message):
         sentence: builtins.str = ...,
         age_seconds: builtins.float = ...,
         attempt: builtins.int = ...,
+        gives: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["chosen", b"chosen"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["age_seconds", b"age_seconds", "asked", b"asked", "attempt", b"attempt", "chosen", b"chosen", "excluded", b"excluded", "others", b"others", "request_id", b"request_id", "sentence", b"sentence", "state", b"state"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["age_seconds", b"age_seconds", "asked", b"asked", "attempt", b"attempt", "chosen", b"chosen", "excluded", b"excluded", "gives", b"gives", "others", b"others", "request_id", b"request_id", "sentence", b"sentence", "state", b"state"]) -> None: ...
 
 global___ExplainResponse = ExplainResponse
 
@@ -487,11 +544,16 @@ class PoolLease(google.protobuf.message.Message):
     SHARE_PPM_FIELD_NUMBER: builtins.int
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
     WHOLE_FIELD_NUMBER: builtins.int
+    WANTED_PPM_FIELD_NUMBER: builtins.int
+    WANTED_BYTES_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     tenant: builtins.str
     share_ppm: builtins.int
     memory_bytes: builtins.int
     whole: builtins.bool
+    wanted_ppm: builtins.int
+    """What was asked for, of a lease that may shrink."""
+    wanted_bytes: builtins.int
     def __init__(
         self,
         *,
@@ -500,8 +562,10 @@ class PoolLease(google.protobuf.message.Message):
         share_ppm: builtins.int = ...,
         memory_bytes: builtins.int = ...,
         whole: builtins.bool = ...,
+        wanted_ppm: builtins.int = ...,
+        wanted_bytes: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["memory_bytes", b"memory_bytes", "request_id", b"request_id", "share_ppm", b"share_ppm", "tenant", b"tenant", "whole", b"whole"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["memory_bytes", b"memory_bytes", "request_id", b"request_id", "share_ppm", b"share_ppm", "tenant", b"tenant", "wanted_bytes", b"wanted_bytes", "wanted_ppm", b"wanted_ppm", "whole", b"whole"]) -> None: ...
 
 global___PoolLease = PoolLease
 
@@ -517,6 +581,7 @@ class PoolCard(google.protobuf.message.Message):
     POOL_FIELD_NUMBER: builtins.int
     LEASES_FIELD_NUMBER: builtins.int
     OTHERS_FIELD_NUMBER: builtins.int
+    MIG_FIELD_NUMBER: builtins.int
     ordinal: builtins.int
     model: builtins.str
     memory_bytes: builtins.int
@@ -525,6 +590,8 @@ class PoolCard(google.protobuf.message.Message):
     pool: builtins.str
     others: builtins.int
     """Those of others."""
+    mig: builtins.str
+    """As CardReport has it."""
     @property
     def leases(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PoolLease]:
         """Those that the caller may see."""
@@ -540,8 +607,9 @@ class PoolCard(google.protobuf.message.Message):
         pool: builtins.str = ...,
         leases: collections.abc.Iterable[global___PoolLease] | None = ...,
         others: builtins.int = ...,
+        mig: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["leases", b"leases", "memory_bytes", b"memory_bytes", "model", b"model", "ordinal", b"ordinal", "others", b"others", "pool", b"pool", "used_bytes", b"used_bytes", "used_ppm", b"used_ppm"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["leases", b"leases", "memory_bytes", b"memory_bytes", "mig", b"mig", "model", b"model", "ordinal", b"ordinal", "others", b"others", "pool", b"pool", "used_bytes", b"used_bytes", "used_ppm", b"used_ppm"]) -> None: ...
 
 global___PoolCard = PoolCard
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from netprobe.identity import machine_name, read_boot_id
 from netprobe.netdev import SOFTWARE, net_devices
 from rgpu_common import release
+from rgpu_common.mig import bare_name
 from rgpu_common.units import PPM
 from rgpu_common.v1 import agent_pb2, network_pb2
 from rgpu_server.agent.location import location_of
@@ -17,6 +18,7 @@ from rgpu_server.service.offers import device_message
 if TYPE_CHECKING:
     from rgpu_common.clock import Clock
     from rgpu_server.agent.settings import Cluster
+    from rgpu_server.agent.yielding import Yielding
     from rgpu_server.core.lease import Lease
     from rgpu_server.core.node import Node
     from rgpu_server.devices import Inventory
@@ -48,8 +50,16 @@ class Standing:
 class Reports:
     """Makes reports of the whole node."""
 
-    def __init__(self, standing: Standing, node: Node, inventory: Inventory, clock: Clock) -> None:
+    def __init__(
+        self,
+        standing: Standing,
+        node: Node,
+        inventory: Inventory,
+        clock: Clock,
+        yielding: Yielding,
+    ) -> None:
         self._node = node
+        self._yielding = yielding
         self._clock = clock
         self._network: list[network_pb2.NetDevice] = []
         self._network_until = clock.now()
@@ -70,12 +80,23 @@ class Reports:
         report.CopyFrom(self._still)
         report.draining = self._node.standing.drain is not None or self._node.standing.stopping
         # An empty lease that nobody was granted makes room for a new one.
-        report.leases.extend(_lease(lease) for lease in self._node.leases if not lease.idle)
+        self._yielding.look(self._node.leases)
+        report.leases.extend(self._lease(x) for x in self._node.leases if not x.idle)
         if self._clock.now() >= self._network_until:
             self._network = _network()
             self._network_until = self._clock.now() + _NETWORK_SECONDS
         report.devices.extend(self._network)
         return report
+
+    def _lease(self, lease: Lease) -> agent_pb2.HeldLease:
+        held = _lease(lease)
+        if held.request_id and lease.booked is not None:
+            held.since, held.number = lease.booked.since, lease.booked.number
+            held.priority = lease.quota.priority
+            elastic = self._yielding.elastic(lease)
+            if elastic is not None:
+                held.elastic.CopyFrom(elastic)
+        return held
 
 
 def _network() -> list[network_pb2.NetDevice]:
@@ -87,11 +108,13 @@ def _cards(node: Node, inventory: Inventory) -> list[agent_pb2.CardReport]:
     return [
         agent_pb2.CardReport(
             ordinal=device.ordinal,
-            model=device.model,
+            model=bare_name(device.model),
             uuid=inventory.facts[device.ordinal].uuid,
             memory_bytes=device.memory_bytes,
             pool=device.pool,
             location=location_of(inventory.facts[device.ordinal]),
+            mig=inventory.facts[device.ordinal].mig,
+            part_ppm=inventory.facts[device.ordinal].part_ppm,
         )
         for device in node.devices
     ]

@@ -168,7 +168,7 @@ class Node:
         def revoke() -> do.Answer:
             lease, gone = self.leases.revoke(event.lease, now)
             sessions = len(lease.slots)
-            self._lease_ended(lease, gone, now)
+            self._lease_ended(lease, gone, now, event.why)
             return do.Answer(event.request, lease.id, sessions)
 
         self._answer(event.request, revoke)
@@ -180,11 +180,13 @@ class Node:
             self._out.add_changes(self.leases.lending)
             self._out.add(do.Refuse(request, error.refusal))
 
-    def _lease_ended(self, lease: Lease, gone: bool, now: float) -> None:
+    def _lease_ended(self, lease: Lease, gone: bool, now: float, why: str = "") -> None:
         self.kept.give_up(lease.key)
         sentence = f"lease {lease.key} {lease.state.value}"
         if lease.state is LeaseState.EXPIRED:
             sentence += ": it was not kept alive in time"
+        if why:
+            sentence += f": {why}"
         if gone:
             self._out.add(do.DropPage(lease.id))
             return
