@@ -138,8 +138,9 @@ TEST(compiler, a_module_that_it_forgot_is_loaded_again) {
 }
 
 TEST(compiler, its_errors_come_through) {
-  FakeCompiler compiler(
-      [](uint32_t, const Bytes&) { return Body(218, View("line 3: no such thing")); });
+  FakeCompiler compiler([](uint32_t, const Bytes&) {
+    return Body(218, View("line 3: no such thing"), View("f"), 0u);
+  });
   CompilerOptions options;
   options.fd = compiler.client_fd;
   CompilerClient client(options);
@@ -148,6 +149,7 @@ TEST(compiler, its_errors_come_through) {
   const Outcome linked = client.Link({&text, 1}, &reply);
   CHECK_EQ(Code(linked), static_cast<int>(CUDA_ERROR_INVALID_PTX));
   CHECK_EQ(linked.message, "line 3: no such thing");
+  CHECK_EQ(reply.undefined, "f");
 }
 
 TEST(compiler, every_cut_of_a_reply_is_refused) {

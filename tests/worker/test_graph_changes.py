@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 
 from worker.client import LEGACY, Client, session
-from worker.graphs import EMPTY, MAGIC, copy, fill, graph, instantiate, node, put
+from worker.graphs import EMPTY, MAGIC, conditional, copy, fill, graph, instantiate, node, put
 
 PORTION = 256 << 10  # of a copy with a host side
 EXEC = 50
 INVALID_HANDLE = 400
+NOT_SUPPORTED = 801
 
 
 def _update(client: Client, definition: bytes, exec_: int = EXEC) -> int:
@@ -75,3 +76,64 @@ def test_an_executable_that_goes_during_its_update_stays_gone() -> None:
         client.call("rgpuContextSynchronize", ctx=10)
         # Nothing is left of it: the session has room for all nodes again.
         assert [instantiate(client, EXEC + i, before) for i in range(8)] == [0] * 8
+
+
+def _conditional(client: Client, id_: int, value: int) -> int:
+    answer = client.call("rgpuGraphConditional", graph=id_, default_value=value, flags=1)
+    return int(answer["handle"])  # type: ignore[arg-type]
+
+
+def _update_with(client: Client, definition: bytes, id_: int, exec_: int = EXEC) -> int:
+    put(client, 9, definition)
+    return client.result("rgpuGraphUpdateWith", exec=exec_, image=9, graph=id_).status
+
+
+def test_an_update_with_handles_of_another_graph_takes_them() -> None:
+    """Whatever comes of it: a graph of handles is used once."""
+    with session() as client:
+        memory = client.alloc(4096)
+        client.upload(memory, bytes(4096))
+
+        def chosen(id_: int, value: int) -> bytes:
+            return MAGIC + graph([conditional(_conditional(client, id_, value), [[body]])])
+
+        body = fill(memory, 5, 1)
+        assert instantiate(client, EXEC, chosen(500, 0), 500) == 0
+        assert _launch(client) == 0
+        assert _words(client, memory, 1) == (0,)
+        good = chosen(501, 1)
+        for wrong in (0, 500, 77):  # none, one that is taken, one that never was
+            assert _update_with(client, good, wrong) == NOT_SUPPORTED
+        assert _update_with(client, good, 501, EXEC + 1) == INVALID_HANDLE
+        assert _update_with(client, good, 501) == 0
+        assert _launch(client) == 0
+        assert _words(client, memory, 1) == (5,)
+        assert _update_with(client, good, 501) == NOT_SUPPORTED
+        # Other kinds of nodes, a handle that the device does not know, and bytes of no definition.
+        chosen(502, 1)
+        assert _update_with(client, MAGIC + graph([EMPTY]), 502) == 1
+        _conditional(client, 503, 1)
+        assert _update_with(client, MAGIC + graph([conditional(12345, [[body]])]), 503) != 0
+        _conditional(client, 504, 1)
+        assert _update_with(client, b"garbage", 504) != 0
+        assert _launch(client) == 0
+
+
+def test_many_updates_with_other_handles_leave_nothing_behind() -> None:
+    with session() as client:
+        memory = client.alloc(4096)
+        body = fill(memory, 5, 1)
+        for turn in range(300):
+            id_ = 500 + turn
+            handle = _conditional(client, id_, 1)
+            definition = MAGIC + graph([conditional(handle, [[body]])])
+            if turn == 0:
+                assert instantiate(client, EXEC, definition, id_) == 0
+            else:
+                assert _update_with(client, definition, id_) == 0
+            client.post("rgpuGraphDestroy", graph=id_)
+            client.post("rgpuGraphLaunch", exec=EXEC, stream=LEGACY, delivers=0)
+        client.post("rgpuGraphExecDestroy", exec=EXEC)
+        client.call("rgpuContextSynchronize", ctx=10)
+        many = MAGIC + graph([EMPTY] * 65_536)
+        assert [instantiate(client, EXEC + 1 + i, many) for i in range(8)] == [0] * 8

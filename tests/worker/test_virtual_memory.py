@@ -246,3 +246,42 @@ def test_any_order_of_calls_follows_the_model(seed: int) -> None:
         while model.memories:
             model.release()
         wait_until(lambda: free(client) == LIMIT)
+
+
+def test_shareable_memory_of_a_client_that_follows_no_rule() -> None:
+    """This session has no daemon, so nothing can be imported; exports and charges are the same."""
+    generator = random.Random(7)
+    with session(*limited()) as client:
+        for kinds in (0, 2, 3, 8, 1 << 31):
+            answer = client.result(
+                "rgpuMemCreateShared", memory=50, device=0, bytes=GRANULE, handles=kinds
+            )
+            assert answer.status == NOT_SUPPORTED
+        client.call("rgpuMemCreateShared", memory=50, device=0, bytes=GRANULE, handles=1)
+        client.call("rgpuMemCreate", memory=51, device=0, bytes=GRANULE)
+        assert free(client) == LIMIT - 2 * GRANULE
+        token = bytes(client.call("rgpuIpcExportMappable", memory=50)["token"])  # type: ignore[arg-type]
+        assert bytes(client.call("rgpuIpcExportMappable", memory=50)["token"]) == token  # type: ignore[arg-type]
+        for memory, result in ((51, INVALID_VALUE), (52, INVALID_HANDLE), (0, INVALID_HANDLE)):
+            assert client.result("rgpuIpcExportMappable", memory=memory).status == result
+        tokens = [token, token[:-1], token + b"x", b"", bytes(64), b"\xff" * 64]
+        tokens += [generator.randbytes(generator.randrange(200)) for _ in range(100)]
+        for bad in tokens:
+            assert client.result("rgpuIpcImportMappable", memory=60, token=bad).status in (
+                NOT_SUPPORTED,
+                INVALID_HANDLE,
+            )
+        for memory in (50, 51):  # a name that is in use
+            assert client.result("rgpuIpcImportMappable", memory=memory, token=token).status != 0
+        # An export ends with its memory, and is then not charged.
+        place = reserve(client, GRANULE)
+        client.call("rgpuMemMap", dptr=place, bytes=GRANULE, memory=50)
+        client.post("rgpuMemRelease", memory=50)
+        client.post("rgpuMemRelease", memory=51)
+        client.post("rgpuMemUnmap", dptr=place, bytes=GRANULE)
+        wait_until(lambda: free(client) == LIMIT)
+        for _ in range(300):
+            client.call("rgpuMemCreateShared", memory=53, device=0, bytes=GRANULE, handles=1)
+            client.call("rgpuIpcExportMappable", memory=53)
+            client.post("rgpuMemRelease", memory=53)
+        wait_until(lambda: free(client) == LIMIT)
