@@ -38,13 +38,12 @@ class Placed:
     server: str
     environment: dict[str, str]
     request: str
-    manager: Endpoint
+    # Open until the program has its leases, so that the manager notices if this process dies.
+    client: ManagerClient
 
     def give_up(self) -> None:
         """Takes the request back, because its program does not start."""
-        from rgpu_client.cluster.asking import ManagerClient
-
-        with ManagerClient(self.manager) as client:
+        with self.client as client:
             client.withdraw(self.request)
 
 
@@ -71,32 +70,42 @@ def place_by_manager(
     from rgpu_client.cluster.asking import ManagerClient
 
     request = request_of(wanted, environment, wait)
-    line = InLine(sys.stderr)
-    with ManagerClient(manager) as client:
-        try:
-            placed = _submit(client, request, wait, line)
-        finally:
-            line.clear()
-    if loud:
-        say(f"{placed.node} at {placed.address}: {placed.reason} (request {request.request_id})")
-    if not placed.address or not placed.ordinals:
-        raise NoSessionError(f"node {placed.node} has left the cluster meanwhile; try again")
-    variables = _variables(environment, request.request_id, placed)
-    return Placed(placed.address, variables, request.request_id, manager)
+    request.stays = True
+    client = ManagerClient(manager)
+    try:
+        placed = submitted(client, request, wait)
+        if loud:
+            where = f"{placed.node} at {placed.address}"
+            say(f"{where}: {placed.reason} (request {request.request_id})")
+    except BaseException:
+        client.close()
+        raise
+    variables = variables_of(environment, request.request_id, placed)
+    return Placed(placed.address, variables, request.request_id, client)
 
 
-def _submit(
-    client: ManagerClient, request: cluster_pb2.SubmitRequest, wait: float, line: InLine
+def submitted(
+    client: ManagerClient, request: cluster_pb2.SubmitRequest, wait: float
 ) -> cluster_pb2.PlacedAt:
+    """Submits a request, and shows its place in line meanwhile; NoSessionError."""
+    line = InLine(sys.stderr)
+
     def show(place: cluster_pb2.InLine) -> None:
         line.show(Place(place.place, place.waiting, place.sentence))
 
-    return client.submit(request, wait, show)
+    try:
+        placed = client.submit(request, wait, show)
+    finally:
+        line.clear()
+    if not placed.address or not placed.ordinals:
+        raise NoSessionError(f"node {placed.node} has left the cluster meanwhile; try again")
+    return placed
 
 
-def _variables(
+def variables_of(
     environment: Mapping[str, str], request: str, placed: cluster_pb2.PlacedAt
 ) -> dict[str, str]:
+    """Returns the variables of a program that uses the leases of a request."""
     kept = {name: text for name, text in environment.items() if name not in _SIZES}
     devices = ",".join(map(str, placed.ordinals))
     found = {**kept, "RGPU_LEASE": lease_key(request, 0), "RGPU_DEVICE": devices}

@@ -35,6 +35,18 @@ class Revoke:
 
 
 @dataclass(frozen=True, slots=True)
+class Abandon:
+    """Tell the daemon of a node that the client has gone: leases end for which no program has come.
+
+    There is no answer. The node's next report tells what is left.
+    """
+
+    id: str
+    node: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class Placed:
     """Tell the client where its cards are. All daemons have granted."""
 
@@ -83,4 +95,4 @@ class Refresh:
     node: str
 
 
-Action = Grant | Revoke | Placed | Waiting | Denied | Lost | Ended | Refresh
+Action = Grant | Revoke | Abandon | Placed | Waiting | Denied | Lost | Ended | Refresh

@@ -86,7 +86,8 @@ IDLE = Load()
 class Holding:
     """What one lease has of one card.
 
-    attempt: which placement of the request this is, counted by the manager.
+    attempt: which placement of the request this is, counted by the manager. reserved: it ends at
+    its time, and not with a program.
     """
 
     lease: str
@@ -96,6 +97,7 @@ class Holding:
     labels: Labels = field(default_factory=Labels)
     whole: bool = False
     attempt: int = 0
+    reserved: bool = False
 
 
 def load_of(holdings: list[Holding]) -> Load:

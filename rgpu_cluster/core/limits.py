@@ -19,6 +19,7 @@ class Limits:
         a daemon has refused. refusals: a request that does not wait is denied after so many.
     line: the most requests in line; line_per_tenant: of one tenant. tries: how many different
         requests of one tenant are tried after one event; the others follow after the next ones.
+    reserve_ns: the longest reservation. reservations_per_tenant: the most of one tenant.
     """
 
     silence_ns: int = 15 * SECOND
@@ -31,3 +32,5 @@ class Limits:
     line: int = 10_000
     line_per_tenant: int = 1_000
     tries: int = 64
+    reserve_ns: int = 86400 * SECOND
+    reservations_per_tenant: int = 16

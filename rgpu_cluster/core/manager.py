@@ -25,6 +25,7 @@ from rgpu_cluster.core.paths import Paths
 from rgpu_cluster.core.pool import Pool
 from rgpu_cluster.core.quotas import Quotas
 from rgpu_cluster.core.request import Mode, holding_of
+from rgpu_cluster.core.reserving import why_not
 from rgpu_cluster.core.score import PRESETS, Score, Weights
 
 if TYPE_CHECKING:
@@ -51,9 +52,10 @@ class Manager:
         self.paths = Paths()
         self.line = Line()
         self.book = Book()
+        self.quotas = quotas or Quotas({})
         self._limits = limits or Limits()
         self._dealer = Dealer(
-            self.pool, self.paths, self.line, self.book, weights, self._limits, quotas or Quotas({})
+            self.pool, self.paths, self.line, self.book, weights, self._limits, self.quotas
         )
         self._clock = OwnClock()
         self._seen_ns: dict[str, int] = {}
@@ -83,6 +85,9 @@ class Manager:
                 self._asked(event)
             case ev.Withdrawn(request):
                 self._withdrawn(request)
+            case ev.Left(request):
+                booking = self.book.get(request)
+                self._actions += booking.abandoned() if booking is not None else ()
             case ev.Granted():
                 self._granted(event)
             case ev.GrantFailed():
@@ -206,7 +211,7 @@ class Manager:
         mine = sum(1 for entry in self.line if entry.request.tenant == request.tenant)
         if mine >= self._limits.line_per_tenant:
             return f"tenant {request.tenant} has {mine} requests in line; wait for some of them"
-        return ""
+        return why_not(request, self.pool, self.book, self.line, self._limits)
 
     def _adopt(self, entry: Entry) -> None:
         """Takes over a lease that a daemon has and that this manager did not place.

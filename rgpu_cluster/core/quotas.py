@@ -2,7 +2,7 @@
 
 A tenant within its quota is owed its cards. It may hold more if it borrows, but only while no other
 tenant waits for cards that it is owed. Nothing is taken back: what is borrowed returns when its
-lease ends.
+lease ends. A reservation may last long, so it never borrows.
 """
 
 from __future__ import annotations
@@ -55,6 +55,17 @@ class Use:
         self.memory_bytes += other.memory_bytes
 
 
+def wish_of(request: Request, card_bytes: int) -> Use:
+    """Returns what a request asks for. card_bytes: the memory of a card; some ask for a part."""
+    share = PPM if request.whole else request.share_ppm
+    return Use(request.cards * share, request.cards * request.memory_on(card_bytes))
+
+
+def largest_card(pool: Pool) -> int:
+    """Returns the memory of the largest card."""
+    return max((card.memory_bytes for card in pool.cards()), default=0)
+
+
 class Quotas:
     """The quotas of a cluster. of_tenant: by name; "*" is for every tenant without a row."""
 
@@ -63,6 +74,10 @@ class Quotas:
 
     def __bool__(self) -> bool:
         return bool(self._of_tenant)
+
+    def names(self) -> Iterable[str]:
+        """Returns the tenants that have a row."""
+        return self._of_tenant.keys()
 
     def of(self, tenant: str) -> TenantQuota:
         """Returns the quota of a tenant."""
@@ -80,7 +95,7 @@ class Accounts:
     def __init__(self, quotas: Quotas, pool: Pool) -> None:
         self._quotas = quotas
         self._used: dict[str, Use] = {}
-        self._largest = max((card.memory_bytes for card in pool.cards()), default=0)
+        self._largest = largest_card(pool)
         # Requests within their tenants' quotas that have found no card: tenant and model.
         self._owed: list[tuple[str, str]] = []
         for card in pool.cards() if quotas else ():
@@ -104,9 +119,11 @@ class Accounts:
         if not beyond:
             return "", True
         quota = self._quotas.of(tenant)
-        if not quota.borrow:
+        # What is borrowed must be able to return soon.
+        if not quota.borrow or any(request.reserved for request in requests):
             alone = self._exceeds(tenant, wish)
-            return f"tenant {tenant} may have {alone or beyond} in this cluster", not alone
+            least = "" if not quota.borrow else ", and borrows for runs alone, not to reserve"
+            return f"tenant {tenant} may have {alone or beyond} in this cluster{least}", not alone
         model = requests[0].model
         for other, theirs in self._owed:
             if other != tenant and (not model or not theirs or model == theirs):
@@ -128,9 +145,7 @@ class Accounts:
     def _wish(self, requests: Iterable[Request]) -> Use:
         wish = Use()
         for request in requests:
-            share = PPM if request.whole else request.share_ppm
-            memory = request.memory_on(self._largest)
-            wish.add(Use(request.cards * share, request.cards * memory))
+            wish.add(wish_of(request, self._largest))
         return wish
 
     def _beyond(self, tenant: str, wish: Use) -> str:

@@ -72,6 +72,7 @@ class Request:
         on one node.
     priority, weight: for the daemon, and the line; as `rgpu run` has them.
     barred: nodes whose daemons do not allow it.
+    reserve_seconds: more than 0: a reservation, for so long.
     """
 
     id: str
@@ -97,11 +98,17 @@ class Request:
     priority: int = 0
     weight: int = 1
     barred: frozenset[str] = frozenset()
+    reserve_seconds: int = 0
 
     def __post_init__(self) -> None:
         for wrong, sentence in _contradictions(self):
             if wrong:
                 raise RequestError(sentence)
+
+    @property
+    def reserved(self) -> bool:
+        """True if it is a reservation, and no run."""
+        return self.reserve_seconds > 0
 
     def memory_on(self, card_bytes: int) -> int:
         """Returns the memory that is asked for of a card with so many bytes."""
@@ -168,6 +175,7 @@ def _contradictions(r: Request) -> list[tuple[bool, str]]:
             "a slowdown is 0% or more",
         ),
         (r.bandwidth_bps < 0, "a bandwidth is 0 or more bits a second"),
+        (r.reserve_seconds < 0, "a reservation lasts 1 second or more"),
         (not r.max_per_node >= 0, "the cards on one node are limited to 1 or more; 0: no limit"),
     ]
 
@@ -193,4 +201,5 @@ def holding_of(r: Request, card_bytes: int, attempt: int = 0) -> Holding:
         labels=r.labels,
         whole=r.whole,
         attempt=attempt,
+        reserved=r.reserved,
     )

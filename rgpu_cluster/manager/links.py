@@ -84,6 +84,11 @@ class NodeLink:
         order = agent_pb2.RevokeOrder(request_id=action.id, attempt=action.attempt)
         self.send(agent_pb2.ManagerMessage(revoke=order))
 
+    def abandon(self, action: do.Abandon) -> None:
+        """Tells the daemon that a client has gone."""
+        order = agent_pb2.AbandonOrder(request_id=action.id, attempt=action.attempt)
+        self.send(agent_pb2.ManagerMessage(abandon=order))
+
     def refresh(self) -> None:
         """Asks for a report."""
         self.send(agent_pb2.ManagerMessage(report=agent_pb2.ReportOrder()))
@@ -124,6 +129,7 @@ class NodeLink:
         if kind == "report":
             self.reported(message.report)
         elif kind == "heartbeat":
+            self._shell.uses.heard(self.name, message.heartbeat.uses)
             self._shell.feed(on.NodeBeat(self.name, self.generation))
         elif kind == "granted":
             self._granted(message.granted)
@@ -145,6 +151,8 @@ class NodeLink:
         held = held_of(report)
         self._last = report.generation
         self._note_drain(node)
+        self._shell.reservations.heard(self.name, report.leases, time.monotonic())
+        self._shell.uses.heard(self.name, report.uses)
         self._shell.feed(on.NodeReported(node, held))
 
     def _note_drain(self, node: Node) -> None:

@@ -96,6 +96,7 @@ def _holding(node: str, lease: agent_pb2.HeldLease) -> Holding:
         or len(lease.lease_id) > _MOST_TEXT
         or len(lease.tenant) > _MOST_TENANT
         or (lease.request_id and not is_request_id(lease.request_id))
+        or (lease.reserved and not lease.request_id)
     )
     if wrong:
         raise PoolError(f"node {node} reported a lease that no server of this release has")
@@ -108,6 +109,7 @@ def _holding(node: str, lease: agent_pb2.HeldLease) -> Holding:
         labels=_labels(lease.neighbours),
         whole=lease.whole,
         attempt=lease.attempt if lease.request_id else 0,
+        reserved=lease.reserved,
     )
 
 
@@ -184,6 +186,7 @@ def request_of(message: cluster_pb2.SubmitRequest, tenant: str, node: str, rack:
         one_node=message.one_node and message.cards > 1,
         priority=quota.priority,
         weight=quota.weight if quota.HasField("weight") else 1,
+        reserve_seconds=message.reserve_seconds,
     )
 
 

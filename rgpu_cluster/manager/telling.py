@@ -56,7 +56,9 @@ def grant_order(action: Grant) -> agent_pb2.GrantOrder:
             anti_affinity=request.labels.anti_affinity,
             exclusion=request.labels.exclusion,
         ),
-        ttl_seconds=COME_SECONDS,
+        # A server of an earlier release knows no reservations; its lease waits as long.
+        ttl_seconds=request.reserve_seconds or COME_SECONDS,
+        reserve_seconds=request.reserve_seconds,
     )
 
 

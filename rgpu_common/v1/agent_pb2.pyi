@@ -88,6 +88,7 @@ class ManagerMessage(google.protobuf.message.Message):
     REVOKE_FIELD_NUMBER: builtins.int
     REPORT_FIELD_NUMBER: builtins.int
     MEASURE_FIELD_NUMBER: builtins.int
+    ABANDON_FIELD_NUMBER: builtins.int
     @property
     def joined(self) -> global___JoinAnswer: ...
     @property
@@ -100,6 +101,8 @@ class ManagerMessage(google.protobuf.message.Message):
 
     @property
     def measure(self) -> global___MeasureOrder: ...
+    @property
+    def abandon(self) -> global___AbandonOrder: ...
     def __init__(
         self,
         *,
@@ -108,10 +111,11 @@ class ManagerMessage(google.protobuf.message.Message):
         revoke: global___RevokeOrder | None = ...,
         report: global___ReportOrder | None = ...,
         measure: global___MeasureOrder | None = ...,
+        abandon: global___AbandonOrder | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["grant", b"grant", "joined", b"joined", "measure", b"measure", "report", b"report", "revoke", b"revoke", "said", b"said"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["grant", b"grant", "joined", b"joined", "measure", b"measure", "report", b"report", "revoke", b"revoke", "said", b"said"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["said", b"said"]) -> typing.Literal["joined", "grant", "revoke", "report", "measure"] | None: ...
+    def HasField(self, field_name: typing.Literal["abandon", b"abandon", "grant", b"grant", "joined", b"joined", "measure", b"measure", "report", b"report", "revoke", b"revoke", "said", b"said"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["abandon", b"abandon", "grant", b"grant", "joined", b"joined", "measure", b"measure", "report", b"report", "revoke", b"revoke", "said", b"said"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["said", b"said"]) -> typing.Literal["joined", "grant", "revoke", "report", "measure", "abandon"] | None: ...
 
 global___ManagerMessage = ManagerMessage
 
@@ -133,6 +137,7 @@ class NodeReport(google.protobuf.message.Message):
     CARDS_FIELD_NUMBER: builtins.int
     LEASES_FIELD_NUMBER: builtins.int
     DEVICES_FIELD_NUMBER: builtins.int
+    USES_FIELD_NUMBER: builtins.int
     name: builtins.str
     server: builtins.bytes
     """Random; names the server over restarts. 16 bytes."""
@@ -152,6 +157,10 @@ class NodeReport(google.protobuf.message.Message):
     def leases(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___HeldLease]: ...
     @property
     def devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[rgpu_common.v1.network_pb2.NetDevice]: ...
+    @property
+    def uses(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___CardUse]:
+        """As of now; what changes here alone makes no report."""
+
     def __init__(
         self,
         *,
@@ -167,8 +176,9 @@ class NodeReport(google.protobuf.message.Message):
         cards: collections.abc.Iterable[global___CardReport] | None = ...,
         leases: collections.abc.Iterable[global___HeldLease] | None = ...,
         devices: collections.abc.Iterable[rgpu_common.v1.network_pb2.NetDevice] | None = ...,
+        uses: collections.abc.Iterable[global___CardUse] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "cards", b"cards", "devices", b"devices", "draining", b"draining", "generation", b"generation", "host", b"host", "leases", b"leases", "name", b"name", "rack", b"rack", "release", b"release", "server", b"server", "zone", b"zone"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "cards", b"cards", "devices", b"devices", "draining", b"draining", "generation", b"generation", "host", b"host", "leases", b"leases", "name", b"name", "rack", b"rack", "release", b"release", "server", b"server", "uses", b"uses", "zone", b"zone"]) -> None: ...
 
 global___NodeReport = NodeReport
 
@@ -224,6 +234,8 @@ class HeldLease(google.protobuf.message.Message):
     LEASE_ID_FIELD_NUMBER: builtins.int
     WHOLE_FIELD_NUMBER: builtins.int
     NEIGHBOURS_FIELD_NUMBER: builtins.int
+    RESERVED_FIELD_NUMBER: builtins.int
+    LEFT_SECONDS_FIELD_NUMBER: builtins.int
     ordinal: builtins.int
     tenant: builtins.str
     share_ppm: builtins.int
@@ -236,6 +248,9 @@ class HeldLease(google.protobuf.message.Message):
     lease_id: builtins.str
     """The server's own id of the lease."""
     whole: builtins.bool
+    reserved: builtins.bool
+    """The lease is a reservation, and ends in so many seconds."""
+    left_seconds: builtins.float
     @property
     def neighbours(self) -> global___Neighbours: ...
     def __init__(
@@ -250,9 +265,11 @@ class HeldLease(google.protobuf.message.Message):
         lease_id: builtins.str = ...,
         whole: builtins.bool = ...,
         neighbours: global___Neighbours | None = ...,
+        reserved: builtins.bool = ...,
+        left_seconds: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["neighbours", b"neighbours"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "lease_id", b"lease_id", "memory_bytes", b"memory_bytes", "neighbours", b"neighbours", "ordinal", b"ordinal", "request_id", b"request_id", "share_ppm", b"share_ppm", "tenant", b"tenant", "whole", b"whole"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "lease_id", b"lease_id", "left_seconds", b"left_seconds", "memory_bytes", b"memory_bytes", "neighbours", b"neighbours", "ordinal", b"ordinal", "request_id", b"request_id", "reserved", b"reserved", "share_ppm", b"share_ppm", "tenant", b"tenant", "whole", b"whole"]) -> None: ...
 
 global___HeldLease = HeldLease
 
@@ -284,16 +301,48 @@ class Heartbeat(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     GENERATION_FIELD_NUMBER: builtins.int
+    USES_FIELD_NUMBER: builtins.int
     generation: builtins.int
     """That of the last report."""
+    @property
+    def uses(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___CardUse]: ...
     def __init__(
         self,
         *,
         generation: builtins.int = ...,
+        uses: collections.abc.Iterable[global___CardUse] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["generation", b"generation"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["generation", b"generation", "uses", b"uses"]) -> None: ...
 
 global___Heartbeat = Heartbeat
+
+@typing.final
+class CardUse(google.protobuf.message.Message):
+    """What programs use of one card."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ORDINAL_FIELD_NUMBER: builtins.int
+    USED_PPM_FIELD_NUMBER: builtins.int
+    LENT_PPM_FIELD_NUMBER: builtins.int
+    USED_BYTES_FIELD_NUMBER: builtins.int
+    ordinal: builtins.int
+    used_ppm: builtins.int
+    """The device time of the last second."""
+    lent_ppm: builtins.int
+    """The part of it that is beyond the guaranteed shares."""
+    used_bytes: builtins.int
+    def __init__(
+        self,
+        *,
+        ordinal: builtins.int = ...,
+        used_ppm: builtins.int = ...,
+        lent_ppm: builtins.int = ...,
+        used_bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["lent_ppm", b"lent_ppm", "ordinal", b"ordinal", "used_bytes", b"used_bytes", "used_ppm", b"used_ppm"]) -> None: ...
+
+global___CardUse = CardUse
 
 @typing.final
 class JoinAnswer(google.protobuf.message.Message):
@@ -326,12 +375,17 @@ class GrantOrder(google.protobuf.message.Message):
     WHOLE_FIELD_NUMBER: builtins.int
     NEIGHBOURS_FIELD_NUMBER: builtins.int
     TTL_SECONDS_FIELD_NUMBER: builtins.int
+    RESERVE_SECONDS_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     attempt: builtins.int
     tenant: builtins.str
     whole: builtins.bool
     ttl_seconds: builtins.float
     """The time in which the program has to come; then the lease ends."""
+    reserve_seconds: builtins.float
+    """More than 0: the lease is a reservation. It ends after so many seconds, whether or not programs
+    run in it.
+    """
     @property
     def ordinals(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     @property
@@ -349,9 +403,10 @@ class GrantOrder(google.protobuf.message.Message):
         whole: builtins.bool = ...,
         neighbours: global___Neighbours | None = ...,
         ttl_seconds: builtins.float = ...,
+        reserve_seconds: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["neighbours", b"neighbours", "quota", b"quota"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "neighbours", b"neighbours", "ordinals", b"ordinals", "quota", b"quota", "request_id", b"request_id", "tenant", b"tenant", "ttl_seconds", b"ttl_seconds", "whole", b"whole"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "neighbours", b"neighbours", "ordinals", b"ordinals", "quota", b"quota", "request_id", b"request_id", "reserve_seconds", b"reserve_seconds", "tenant", b"tenant", "ttl_seconds", b"ttl_seconds", "whole", b"whole"]) -> None: ...
 
 global___GrantOrder = GrantOrder
 
@@ -405,6 +460,28 @@ class RevokeOrder(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "request_id", b"request_id"]) -> None: ...
 
 global___RevokeOrder = RevokeOrder
+
+@typing.final
+class AbandonOrder(google.protobuf.message.Message):
+    """Ends the leases of this attempt for which no program has come, because its client has gone. There is
+    no answer: the next report tells what is left.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    request_id: builtins.str
+    attempt: builtins.int
+    def __init__(
+        self,
+        *,
+        request_id: builtins.str = ...,
+        attempt: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "request_id", b"request_id"]) -> None: ...
+
+global___AbandonOrder = AbandonOrder
 
 @typing.final
 class RevokeAnswer(google.protobuf.message.Message):

@@ -46,7 +46,7 @@ def join(cluster: Cluster, bound: Sequence[Endpoint], parts: Membership) -> Join
     conductor = parts.conductor
     address = cluster.advertise or advertised(bound, manager)
     standing = Standing.of(cluster, parts.server, address)
-    reports = Reports(standing, conductor.node, parts.inventory, conductor.clock)
+    reports = Reports(standing, conductor, parts.inventory)
     orders = Orders(Control(conductor), conductor.node, conductor.clock)
     joining = Joining(manager, cluster.token_file, reports, orders)
     conductor.on_change = joining.changed

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rgpu_common.clusters import MAX_REQUEST_CARDS, is_request_id, lease_key
+from rgpu_common.clusters import (
+    MAX_REQUEST_CARDS,
+    MAX_RESERVE_SECONDS,
+    is_request_id,
+    lease_key,
+)
 from rgpu_common.errors import UsageError
 from rgpu_common.sharing import SharePolicy
 from rgpu_common.units import PPM
@@ -70,6 +75,12 @@ class Orders:
             if lease.booked is not None and lease.booked.attempt <= attempt:
                 self._control.revoke(lease.id)
 
+    def abandon(self, request: str, attempt: int) -> None:
+        """Ends the leases of this attempt for which no program has come."""
+        for lease in self._held(request):
+            if lease.awaited and lease.booked is not None and lease.booked.attempt == attempt:
+                self._control.revoke(lease.id)
+
     def _held(self, request: str) -> list[Lease]:
         return [
             lease
@@ -86,7 +97,11 @@ class Orders:
             sentence = f"tenant {order.tenant!r} has another lease {key!r} on this server"
             return Refusal(Code.LEASE_EXISTS, sentence)
         answer = self._control.grant(
-            order.tenant, key, _wish(order, ordinal), order.ttl_seconds, booked=_booked(order)
+            order.tenant,
+            key,
+            _wish(order, ordinal),
+            order.reserve_seconds or order.ttl_seconds,
+            booked=_booked(order),
         )
         return answer if isinstance(answer, Refusal) else answer.lease
 
@@ -132,6 +147,7 @@ def _booked(order: agent_pb2.GrantOrder) -> Booked:
         words.affinity,
         words.anti_affinity,
         words.exclusion,
+        order.reserve_seconds > 0,
     )
 
 
@@ -148,6 +164,8 @@ def _wrong(order: agent_pb2.GrantOrder) -> str:
         return f"the order names {len(order.ordinals)} cards"
     if len(set(order.ordinals)) < len(order.ordinals):
         return "the order names a card twice"
+    if not 0 <= order.reserve_seconds <= MAX_RESERVE_SECONDS:  # nor a number that is none
+        return f"a card is reserved for at most {MAX_RESERVE_SECONDS} s"
     if any(
         len(word) > _MAX_LABEL for word in (words.affinity, words.anti_affinity, words.exclusion)
     ):

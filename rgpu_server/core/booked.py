@@ -11,11 +11,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Booked:
-    """A lease that a cluster's manager asked for. It is for one run, and ends with it.
+    """A lease that a cluster's manager asked for. It is for one run, and ends with it; or it is a
+    reservation, and ends at its time.
 
     request: names the run's request in the whole cluster. attempt: which placement of the request
     this is. whole: the card is for this lease alone. affinity, anti_affinity, exclusion: words that
-    only the manager understands.
+    only the manager understands. reserved: programs run in it one after another until its time is
+    over.
     """
 
     request: str
@@ -24,6 +26,7 @@ class Booked:
     affinity: str = ""
     anti_affinity: str = ""
     exclusion: str = ""
+    reserved: bool = False
 
     def record(self) -> dict[str, Any]:
         """Returns the fields, for `booked_of`."""
@@ -39,5 +42,5 @@ def booked_of(record: object) -> Booked | None:
 
 
 def _fits(name: str, record: Mapping[str, Any]) -> bool:
-    kind = {"attempt": int, "whole": bool}.get(name, str)
+    kind = {"attempt": int, "whole": bool, "reserved": bool}.get(name, str)
     return type(record.get(name)) is kind
