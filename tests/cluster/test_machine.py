@@ -39,15 +39,21 @@ def random_request(chance: random.Random, number: int) -> Request:
         client=Client("", chance.choice(("r0", "r1"))),
         labels=Labels(exclusion=chance.choice(("", "", "", "x"))),
         priority=chance.choice((0, 0, 1)),
+        reserve_seconds=chance.choice((0, 0, 0, 0, 5, 60, 600)),
     )
 
 
 def step(world: World, chance: random.Random, number: int) -> None:
     """One thing that happens."""
-    world.now_ns += chance.choice((0, SECOND // 10, SECOND, 4 * SECOND))
+    world.pass_time(chance.choice((0, SECOND // 10, SECOND, 4 * SECOND)))
+    world.expire()
     roll = chance.random()
     if roll < 0.25 and len(world.alive) < MOST_ALIVE:
         world.ask(random_request(chance, number))
+    elif roll < 0.32 and world.told:
+        run = chance.choice(sorted(world.told))
+        if not world.alive[run].reserved:
+            (world.come if chance.random() < 0.5 else world.die)(run)
     elif roll < 0.4 and world.alive:
         world.end(chance.choice(sorted(world.alive)))
     elif roll < 0.65 and world.post:
@@ -93,9 +99,13 @@ def check_at_rest(world: World) -> None:
     """Everybody is back: no lease is lost or left over, and no request waits for a free card."""
     for daemon in world.daemons.values():
         daemon.connect()
-    world.now_ns += 100 * SECOND
+    world.pass_time(100 * SECOND)
+    world.expire()
     world._again()
     world.tell(ev.Tick())
+    world.settle()
+    world.expire()
+    world._again()
     world.settle()
     pool = world.manager.pool
     assert all(booking.stage is Stage.PLACED for booking in world.manager.book)
@@ -107,6 +117,8 @@ def check_at_rest(world: World) -> None:
     assert set(held) <= set(world.alive), "a lease without a client"
     waiting = {entry.request.id for entry in world.manager.line}
     assert set(world.alive) == set(held) | waiting, "a request was lost"
+    shown = {one.lease for card in pool.cards() for one in pool.holdings(card.id) if one.reserved}
+    assert shown <= set(held), "room is kept for a reservation that is over"
     for request in held:
         assert set(pool.leases()[request]) >= held[request]
     for entry in world.manager.line:

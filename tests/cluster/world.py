@@ -9,7 +9,19 @@ from dataclasses import dataclass, field, replace
 
 from cluster.samples import GIB, holding, node
 from rgpu_cluster.core import events as ev
-from rgpu_cluster.core.actions import Action, Denied, Grant, Placed, Refresh, Revoke, Waiting
+from rgpu_cluster.core.actions import (
+    Abandon,
+    Action,
+    Denied,
+    Ended,
+    Grant,
+    Lost,
+    Placed,
+    Refresh,
+    Revoke,
+    Waiting,
+)
+from rgpu_cluster.core.book import Stage
 from rgpu_cluster.core.card import CardId, Holding
 from rgpu_cluster.core.limits import SECOND
 from rgpu_cluster.core.manager import Manager
@@ -25,6 +37,10 @@ class Daemon:
     node: Node
     leases: dict[str, tuple[tuple[CardId, ...], Holding]] = field(default_factory=dict)
     dead: dict[str, int] = field(default_factory=dict)
+    # When each reservation ends, by the daemon's own clock; those for which a program has come.
+    ends: dict[str, int] = field(default_factory=dict)
+    begun: set[str] = field(default_factory=set)
+    since: dict[str, int] = field(default_factory=dict)
     up: bool = True
 
     def _touch(self) -> None:
@@ -48,12 +64,12 @@ class Daemon:
                 return False
         return True
 
-    def grant(self, action: Grant) -> ev.Granted | ev.GrantFailed:
+    def grant(self, action: Grant, now_ns: int = 0) -> ev.Granted | ev.GrantFailed:
         request = action.request
         name, attempt = self.node.name, action.attempt
         if attempt <= self.dead.get(request.id, 0):
             return ev.GrantFailed(request.id, name, attempt, "revoked", certain=True)
-        mine = replace(holding(request), attempt=attempt)
+        mine = replace(holding(request), attempt=attempt, reserved=request.reserved)
         if request.id in self.leases:
             if self.leases[request.id][1].attempt != attempt:
                 return ev.GrantFailed(request.id, name, attempt, "another attempt", certain=True)
@@ -61,15 +77,41 @@ class Daemon:
             if not self.room(action.cards, mine):
                 return ev.GrantFailed(request.id, name, attempt, "no room", certain=True)
             self.leases[request.id] = (action.cards, mine)
+            self.since[request.id] = now_ns
+            if request.reserved:
+                self.ends[request.id] = now_ns + request.reserve_seconds * SECOND
             self._touch()
         return ev.Granted(request.id, name, attempt, self.node.generation)
 
     def revoke(self, request: str, attempt: int) -> ev.Revoked:
         self.dead[request] = max(self.dead.get(request, 0), attempt)
         if request in self.leases and self.leases[request][1].attempt <= attempt:
-            del self.leases[request]
-            self._touch()
+            self.drop(request)
         return ev.Revoked(request, self.node.name, attempt)
+
+    def drop(self, request: str) -> None:
+        del self.leases[request]
+        self.ends.pop(request, None)
+        self.begun.discard(request)
+        self._touch()
+
+    def abandon(self, order: Abandon) -> None:
+        """Ends the lease if no program has come for it."""
+        held = self.leases.get(order.id)
+        if held is None or held[1].attempt != order.attempt or held[1].reserved:
+            return
+        if order.id not in self.begun:
+            self.drop(order.id)
+
+    def expire(self, now_ns: int) -> None:
+        """Ends the reservations whose time is over. The manager is not asked."""
+        for request in [request for request, end in self.ends.items() if end <= now_ns]:
+            self.drop(request)
+
+    def unclaimed(self, now_ns: int) -> list[str]:
+        """Returns the runs for which no program has come within a minute."""
+        waiting = self.leases.keys() - self.ends.keys() - self.begun
+        return sorted(run for run in waiting if now_ns - self.since[run] >= 60 * SECOND)
 
     def report(self) -> ev.NodeReported:
         held: dict[CardId, tuple[Holding, ...]] = {}
@@ -87,9 +129,11 @@ class World:
     daemons: dict[str, Daemon] = field(default_factory=dict)
     alive: dict[str, Request] = field(default_factory=dict)
     told: dict[str, tuple[CardId, ...]] = field(default_factory=dict)
-    post: list[Grant | Revoke] = field(default_factory=list)
+    post: list[Grant | Revoke | Abandon] = field(default_factory=list)
     replies: list[ev.Event] = field(default_factory=list)
     now_ns: int = SECOND
+    # The daemons' time; the manager's clock may jump.
+    true_ns: int = SECOND
 
     def add(self, name: str, cards: int) -> None:
         self.daemons[name] = Daemon(node(name, cards, 16 * GIB, rack=f"r{len(self.daemons) % 2}"))
@@ -98,25 +142,84 @@ class World:
     def tell(self, event: ev.Event) -> None:
         for action in self.manager.handle(event, self.now_ns):
             self._carry_out(action)
+        if isinstance(event, ev.Granted) and event.id not in self.daemons[event.node].leases:
+            # It has ended meanwhile. An agent's report is never older than its answers.
+            self.daemons[event.node]._touch()
 
     def _carry_out(self, action: Action) -> None:
         match action:
-            case Grant() | Revoke():
+            case Grant() | Revoke() | Abandon():
                 self.post.append(action)
             case Placed(request, decision):
                 if request in self.alive:
                     self.told[request] = decision.chosen.cards
+            case Ended(request):
+                booking = self.manager.book.get(request)
+                again = request in self.manager.line or (
+                    booking is not None and (booking.again or booking.stage is not Stage.UNDOING)
+                )
+                if request in self.alive and self.alive[request].reserved and not again:
+                    self.alive.pop(request)
+                    self.told.pop(request, None)
+            case Lost(request):
+                # One that was over before its client was told, too.
+                if self.alive.get(request, None) is not None and self._over(request):
+                    del self.alive[request], self.told[request]
             case Denied(request):
                 self.alive.pop(request, None)
+                self.told.pop(request, None)
             case Refresh(name):
                 if self.daemons[name].up:
                     self.replies.append(self.daemons[name].report())
             case Waiting(_, place):
                 assert place >= 1
 
+    def _over(self, request: str) -> bool:
+        """True if a reservation of which its client was told is there no more."""
+        there = any(request in daemon.leases for daemon in self.daemons.values())
+        return request in self.told and self.alive[request].reserved and not there
+
     def ask(self, request: Request) -> None:
         self.alive[request.id] = request
         self.tell(ev.Asked(request, wait=True))
+
+    def come(self, request: str) -> None:
+        """The program of a run that knows its place comes for its leases."""
+        for daemon in self.daemons.values():
+            if request in daemon.leases:
+                daemon.begun.add(request)
+
+    def die(self, request: str) -> None:
+        """The client of a run that knows its place dies; the program too, if it has come."""
+        booking = self.manager.book.get(request)
+        if booking is None or booking.stage is not Stage.PLACED:
+            self.end(request)  # its client asks again, and is noticed when it goes
+            return
+        self.alive.pop(request, None)
+        self.told.pop(request, None)
+        self.tell(ev.Left(request))
+        for daemon in self.daemons.values():
+            if request in daemon.begun:
+                daemon.drop(request)  # its connection has ended
+
+    def expire(self) -> None:
+        """The daemons look at their clocks. Clocks of daemons do not jump."""
+        for daemon in self.daemons.values():
+            before = set(daemon.ends)
+            daemon.expire(self.true_ns)
+            # Whoever is alive has come, as far as the other tests are concerned.
+            for run in daemon.unclaimed(self.true_ns):
+                if run not in self.alive:
+                    daemon.drop(run)
+            for request in before - set(daemon.ends):
+                # Without an answer its client still asks, and gets it anew.
+                if self.told.pop(request, None) is not None:
+                    self.alive.pop(request, None)
+
+    def pass_time(self, ns: int) -> None:
+        """Time passes for everybody."""
+        self.now_ns += ns
+        self.true_ns += ns
 
     def end(self, request: str) -> None:
         self.alive.pop(request, None)
@@ -136,8 +239,11 @@ class World:
                     )
                 )
             return
+        if isinstance(message, Abandon):
+            daemon.abandon(message)
+            return
         if isinstance(message, Grant):
-            reply: ev.Event = daemon.grant(message)
+            reply: ev.Event = daemon.grant(message, self.true_ns)
         else:
             reply = daemon.revoke(request, message.attempt)
         if not lose_reply:
@@ -153,9 +259,11 @@ class World:
                     self.tell(self.replies.pop(0))
             self._again()
             # Requests that were refused are tried again after a while.
-            self.now_ns += 2 * SECOND
+            self.pass_time(2 * SECOND)
             self.tell(ev.Tick())
             idle = not any(entry.not_before_ns for entry in self.manager.line)
+            # A grant whose answer was lost and whose lease is over is placed again in time.
+            idle = idle and not any(one.stage is Stage.PENDING for one in self.manager.book)
             if not self.post and not self.replies and idle:
                 return
         raise AssertionError("the world does not come to rest")
@@ -188,4 +296,8 @@ class World:
             if daemon.up:
                 self.tell(daemon.report())
         for request in list(self.alive.values()):
-            self.tell(ev.Asked(request, wait=True))
+            if not (request.reserved and request.id in self.told):
+                self.tell(ev.Asked(request, wait=True))
+            elif self._over(request.id):
+                # Who has been told of a reservation asks no more, and this one is over.
+                del self.alive[request.id], self.told[request.id]
