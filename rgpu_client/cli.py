@@ -22,7 +22,6 @@ from rgpu_client.session.audit import is_loud
 from rgpu_client.session.check import FOR_EVER, claimed, wait_seconds
 from rgpu_client.session.launch import carried
 from rgpu_client.session.routes import on_paths
-from rgpu_client.session.start import on_path
 from rgpu_client.settings import (
     DEFAULT_SERVER,
     SESSION_SERVER_HELP,
@@ -255,7 +254,7 @@ def _run_in_cluster(
     for left in reversed(range(_TRIES)):
         placed = place_by_manager(manager, where, environment, arguments.wait, loud=loud)
         try:
-            chosen = on_path(placed.environment, placed.server, arguments.transport, loud)
+            chosen = on_paths(placed.environment, placed.server, arguments.transport, loud)
             _become(command, claimed(carried(chosen), command[0]))
         except (NoSessionError, ServerError):
             # The server may have ended since it granted the lease; another one may have room.
@@ -280,7 +279,8 @@ def _run_reserved(
     loud = arguments.verbose or is_loud(environment)
     server, variables = in_reservation(manager, arguments.reservation, environment, loud=loud)
     _become(
-        command, claimed(carried(on_path(variables, server, arguments.transport, loud)), command[0])
+        command,
+        claimed(carried(on_paths(variables, server, arguments.transport, loud)), command[0]),
     )
 
 
@@ -292,9 +292,10 @@ def _choose(arguments: argparse.Namespace, servers: str, where: Wanted) -> None:
         raise UsageError("a device is of one server: leave out --device, or name one server")
     environment = _sized_for_any(arguments)
     loud = arguments.verbose or is_loud(environment)
-    arguments.server, arguments.device = choose_server(
+    server, arguments.device = choose_server(
         servers_of(servers), where, environment, wait=arguments.wait > 0, loud=loud
     )
+    arguments.server = server or None
 
 
 def _run_held(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rgpu_common.endpoints import Endpoint
 
 MANAGER_PORT = 7710
-MAX_REQUEST_CARDS = 128
+MAX_REQUEST_CARDS = 1024
 # The longest time for which a server reserves a card.
 MAX_RESERVE_SECONDS = 30 * 86400
 # The largest message of the manager's protocols. A full report of a node has 128 cards with up to

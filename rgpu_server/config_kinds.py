@@ -11,6 +11,7 @@ from rgpu_common.endpoints import Endpoint, TcpEndpoint, parse_endpoint, parse_l
 from rgpu_common.errors import UsageError
 from rgpu_common.key_kinds import Text
 from rgpu_common.keys import Kind, T, fill, toml
+from rgpu_common.mig import check_profile
 from rgpu_common.units import format_bytes, parse_bytes
 from rgpu_server.core.isolation import OPTIONAL
 
@@ -19,24 +20,28 @@ if TYPE_CHECKING:
     from rgpu_common.keys import Option
 
 EMULATED_BYTES = 8 << 30
-MAX_DEVICES = 16
+# Eight GPUs that are cut into seven slices each.
+MAX_DEVICES = 64
 # Its addresses, with the gaps between allocations, lie in a band of 1 TiB.
 MAX_EMULATED_BYTES = 512 << 30
 
 _CUDA = re.compile(r"cuda(?::([0-9]{1,3}))?")
 _TIMING = re.compile(r"normal|hostile(?::[0-9]{1,18})?")
-_DEVICES = "emulated, emulated:8GiB, cuda or cuda:0"
+_SLICE = re.compile(r"cuda:(MIG-[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})")
+_DEVICES = "emulated, emulated:8GiB, emulated:8GiB,mig=1g.10gb, cuda, cuda:0 or cuda:MIG-UUID"
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    """A device as asked for.  memory_bytes is for an emulated one, ordinal for one of the
-    driver.
+    """A device as asked for.  memory_bytes and mig, the profile of a MIG slice, are for an emulated
+    one; ordinal is for a GPU of the driver, uuid for a MIG slice of the driver.
     """
 
     kind: str
     memory_bytes: int = 0
     ordinal: int = 0
+    mig: str = ""
+    uuid: str = ""
 
 
 class _Parsed(Kind[T]):
@@ -83,7 +88,7 @@ class Listeners(_Parsed["tuple[Endpoint, ...]"]):
 class Devices(_Parsed["tuple[DeviceSpec, ...]"]):
     """Devices that a server serves."""
 
-    word = "`emulated[:8GiB]` or `cuda[:N]`"
+    word = "`emulated[:8GiB][,mig=PROFILE]`, `cuda[:N]` or `cuda:MIG-UUID`"
 
     def parse(self, texts: tuple[str, ...]) -> tuple[DeviceSpec, ...]:
         return parse_devices(texts)
@@ -185,12 +190,18 @@ def parse_devices(texts: tuple[str, ...]) -> tuple[DeviceSpec, ...]:
     """Returns the devices that `texts` ask for, in order; UsageError if one is not understood."""
     if not 1 <= len(texts) <= MAX_DEVICES:
         raise UsageError(f"a server has 1 to {MAX_DEVICES} devices, asked for are {len(texts)}")
-    return tuple(_device(text) for text in texts)
+    devices = tuple(_device(text) for text in texts)
+    slices = [device.uuid for device in devices if device.uuid]
+    if len(set(slices)) < len(slices):
+        raise UsageError("a MIG slice is named twice: each is one device")
+    return devices
 
 
 def _device(text: str) -> DeviceSpec:
-    kind, colon, size = text.partition(":")
+    described, comma, more = text.partition(",")
+    kind, colon, size = described.partition(":")
     if kind == "emulated":
+        mig = _emulated_slice(text, more) if comma else ""
         memory = _emulated_bytes(text, size) if colon else EMULATED_BYTES
         if memory < 1 << 20:
             raise UsageError(f"{text!r}: an emulated device needs at least 1MiB")
@@ -198,11 +209,25 @@ def _device(text: str) -> DeviceSpec:
             raise UsageError(
                 f"{text!r}: an emulated device has at most {format_bytes(MAX_EMULATED_BYTES)}"
             )
-        return DeviceSpec("emulated", memory_bytes=memory)
+        return DeviceSpec("emulated", memory_bytes=memory, mig=mig)
+    slice_of = _SLICE.fullmatch(text)
+    if slice_of is not None:
+        return DeviceSpec("cuda", uuid=slice_of[1])
     match = _CUDA.fullmatch(text)
     if match is None:
         raise UsageError(f"{text!r} is not a device: write {_DEVICES}")
     return DeviceSpec("cuda", ordinal=int(match[1] or 0))
+
+
+def _emulated_slice(text: str, more: str) -> str:
+    """Returns the profile in "mig=1g.10gb"."""
+    name, _, profile = more.partition("=")
+    if name != "mig":
+        raise UsageError(f"{text!r} is not a device: write {_DEVICES}")
+    try:
+        return check_profile(profile)
+    except UsageError as error:
+        raise UsageError(f"{text!r} is not a device: {error}") from None
 
 
 def _emulated_bytes(text: str, size: str) -> int:

@@ -9,10 +9,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rgpu_common.errors import DeviceError, MissingPartError
+from rgpu_server.config_kinds import MAX_DEVICES
 from rgpu_server.driver_probe import ask_driver
+from rgpu_server.slices import Gpu, device_words, look_at_gpus
 from rgpu_server.workers.binary import cuda_library
 
-MOST_GPUS = 16
+MOST_GPUS = MAX_DEVICES
 # One entry for each GPU that NVIDIA's kernel module has found.
 _KERNEL_LIST = Path("/proc/driver/nvidia/gpus")
 _INSTALL = (
@@ -26,13 +28,15 @@ class Machine:
     """What a look at the machine found.
 
     usable: GPUs that NVIDIA's driver library can use.  reason: why there are none, as a sentence's
-    end.  seen: GPUs that the machine has, whether or not they can be used.
+    end.  seen: GPUs that the machine has, whether or not they can be used.  gpus: those that
+    NVIDIA's management library lists.
     """
 
     usable: int
     reason: str
     seen: int
     has_compiler: bool
+    gpus: tuple[Gpu, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +55,23 @@ def choose_devices(machine: Machine) -> Chosen:
             surprise whoever waits for them.
         MissingPartError: there is no GPU, and nothing that the emulated device could compile with.
     """
+    carved = any(gpu.carved for gpu in machine.gpus)
+    words = device_words(machine.gpus) if carved else ()
+    if machine.usable and words:
+        served = words[:MOST_GPUS]
+        count = f"{len(served)}" + (f" of {len(words)}" if len(words) > len(served) else "")
+        return Chosen(
+            served, f"no device is named, so what is served is the {count} GPUs and MIG slices here"
+        )
     if machine.usable:
         devices = tuple(f"cuda:{number}" for number in range(min(machine.usable, MOST_GPUS)))
         return Chosen(
             devices, f"no device is named, so what is served is the {_count(len(devices))} here"
+        )
+    if machine.seen and carved and not words:
+        raise DeviceError(
+            "this machine's GPUs are in MIG mode, and none has a slice; make slices with "
+            "`nvidia-smi mig`, or serve an emulated device with --device emulated"
         )
     if machine.seen:
         raise DeviceError(
@@ -74,8 +91,9 @@ def choose_devices(machine: Machine) -> Chosen:
 def look_for_devices() -> Chosen:
     """Looks at this machine; errors as `choose_devices`."""
     usable, reason = _usable_gpus()
-    seen = max(usable, _listed_gpus(), _managed_gpus())
-    return choose_devices(Machine(usable, reason, seen, has_compiler()))
+    gpus = look_at_gpus()
+    seen = max(usable, _listed_gpus(), len(gpus))
+    return choose_devices(Machine(usable, reason, seen, has_compiler(), gpus))
 
 
 def has_compiler() -> bool:
@@ -112,22 +130,6 @@ def _listed_gpus() -> int:
         return sum(1 for _ in _KERNEL_LIST.iterdir())
     except OSError:
         return 0
-
-
-def _managed_gpus() -> int:
-    """How many GPUs NVIDIA's management library knows; 0 where it is not there."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # its own error classes come with it
-        return 0
-    try:
-        return int(pynvml.nvmlDeviceGetCount())
-    except pynvml.NVMLError:
-        return 0
-    finally:
-        pynvml.nvmlShutdown()
 
 
 def _count(gpus: int) -> str:

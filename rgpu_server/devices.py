@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rgpu_common.errors import DeviceError
-from rgpu_common.units import format_bytes
+from rgpu_common.mig import bare_name, full_name, part_of
+from rgpu_common.units import PPM, format_bytes
 from rgpu_server.config import ServerConfig, default_memory_bytes, pool_of
 from rgpu_server.core.model import Device
 from rgpu_server.default_devices import check_compiler
 from rgpu_server.driver_probe import ask_driver
+from rgpu_server.slices import Hardware, hardware_of, look_at_gpus
 from rgpu_server.workers.binary import cuda_library, emulated_library, worker_path
 from rgpu_server.workers.groups import open_groups
 from rgpu_server.workers.process import WorkerOptions
@@ -27,16 +29,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """What is told about a device.  kind: "emulated" or "cuda"."""
+    """What is told about a device.  kind: "emulated" or "cuda".  mig: the profile of a MIG slice;
+    "" for a GPU.  part_ppm: what part of a GPU it is.
+    """
 
     kind: str
     name: str
     uuid: str
     memory_bytes: int
+    mig: str = ""
+    part_ppm: int = PPM
 
     def __str__(self) -> str:
         size = format_bytes(self.memory_bytes)
-        return f"emulated device ({size})" if self.kind == "emulated" else f"{self.name} ({size})"
+        name = full_name("emulated device", self.mig) if self.kind == "emulated" else self.name
+        return f"{name} ({size})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +83,21 @@ def take_inventory(config: ServerConfig) -> Inventory:
         options[kind] = WorkerOptions(
             program, library, config.sandbox, config.log_bytes, groups, emulated
         )
+    gpus = look_at_gpus() if "cuda" in libraries else ()
     devices, served, facts = [], {}, {}
     for ordinal, spec in enumerate(config.devices):
-        fact = _facts(spec, ordinal, libraries[spec.kind])
+        hardware = hardware_of(gpus, spec.ordinal, spec.uuid) if spec.kind == "cuda" else None
+        if hardware is None:
+            fact = _emulated(spec, ordinal)
+            served[ordinal] = _served_emulated(spec, ordinal, config)
+        else:
+            fact = _probe(libraries[spec.kind], hardware)
+            served[ordinal] = _served(hardware)
         default = default_memory_bytes(config, fact.memory_bytes)
         pool = pool_of(config, ordinal)
         devices.append(
             Device(ordinal, spec.kind, fact.memory_bytes, default, model=fact.name, pool=pool)
         )
-        served[ordinal] = _served(spec, ordinal, config)
         facts[ordinal] = fact
     return Inventory(tuple(devices), served, options, facts)
 
@@ -108,9 +121,14 @@ def _library(kind: str) -> Path:
     return emulated_library() if kind == "emulated" else cuda_library()
 
 
-def _served(spec: DeviceSpec, ordinal: int, config: ServerConfig) -> Served:
-    if spec.kind == "cuda":
-        return Served(spec.ordinal, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, emulated=False)
+def _served(hardware: Hardware) -> Served:
+    environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    if hardware.visible:
+        environment["CUDA_VISIBLE_DEVICES"] = hardware.visible
+    return Served(hardware.ordinal, environment, emulated=False)
+
+
+def _served_emulated(spec: DeviceSpec, ordinal: int, config: ServerConfig) -> Served:
     environment = {
         "RGPU_EMU_MEMORY": str(spec.memory_bytes),
         "RGPU_EMU_ORDINAL": str(ordinal),
@@ -121,11 +139,10 @@ def _served(spec: DeviceSpec, ordinal: int, config: ServerConfig) -> Served:
     return Served(0, environment, emulated=True)
 
 
-def _facts(spec: DeviceSpec, ordinal: int, library: Path) -> DeviceFacts:
-    if spec.kind == "emulated":
-        name = "rgpu emulated device"
-        return DeviceFacts("emulated", name, emulated_uuid(ordinal), spec.memory_bytes)
-    return _probe(library, spec.ordinal)
+def _emulated(spec: DeviceSpec, ordinal: int) -> DeviceFacts:
+    name, uuid_of = full_name("rgpu emulated device", spec.mig), emulated_uuid(ordinal)
+    part = part_of(spec.mig)
+    return DeviceFacts("emulated", name, uuid_of, spec.memory_bytes, spec.mig, part)
 
 
 def emulated_uuid(ordinal: int) -> str:
@@ -136,12 +153,17 @@ def emulated_uuid(ordinal: int) -> str:
     return f"GPU-{uuid.UUID(bytes=b'rgpu-emu' + digest.to_bytes(8, 'little'))}"
 
 
-def _probe(library: Path, ordinal: int) -> DeviceFacts:
-    answer = ask_driver(library, str(ordinal))
+def _probe(library: Path, hardware: Hardware) -> DeviceFacts:
+    answer = ask_driver(library, str(hardware.ordinal), visible=hardware.visible)
     if answer is None:
         raise DeviceError(
             f"{library} did not answer; see whether `nvidia-smi` works on this machine"
         )
     if "error" in answer:
-        raise DeviceError(f"device cuda:{ordinal}: {answer['error']}")
-    return DeviceFacts("cuda", answer["name"], answer["uuid"], answer["memory_bytes"])
+        word = hardware.visible or str(hardware.ordinal)
+        raise DeviceError(f"device cuda:{word}: {answer['error']}")
+    name, memory, one = answer["name"], answer["memory_bytes"], hardware.slice
+    if one is None:
+        return DeviceFacts("cuda", name, answer["uuid"], memory)
+    name = full_name(bare_name(name), one.profile)
+    return DeviceFacts("cuda", name, one.uuid, memory, one.profile, one.part_ppm)

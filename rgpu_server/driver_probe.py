@@ -12,10 +12,15 @@ from typing import Any
 _SECONDS = 60
 
 
-def ask_driver(library: Path, *words: str) -> dict[str, Any] | None:
-    """Returns what `cuda_probe.py LIBRARY [ORDINAL]` prints; None: the driver does not answer."""
+def ask_driver(library: Path, *words: str, visible: str = "") -> dict[str, Any] | None:
+    """Returns what `cuda_probe.py LIBRARY [ORDINAL]` prints; None: the driver does not answer.
+
+    visible: the UUID of the only device that the driver is to show; "": all.
+    """
     environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     environment.pop("CUDA_VISIBLE_DEVICES", None)
+    if visible:
+        environment["CUDA_VISIBLE_DEVICES"] = visible
     script = str(Path(__file__).with_name("cuda_probe.py"))
     try:
         done = subprocess.run(

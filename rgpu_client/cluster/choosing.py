@@ -21,6 +21,7 @@ from rgpu_cluster.core.pool import Pool
 from rgpu_cluster.core.request import Client, Mode, Profile, Request
 from rgpu_common.endpoints import UcxEndpoint, parse_endpoint
 from rgpu_common.errors import NoSessionError, RgpuError, UsageError
+from rgpu_common.mig import bare_name
 from rgpu_common.units import PPM
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ def choose_server(
     wait: bool,
     loud: bool,
 ) -> tuple[str, str]:
-    """Returns the server and its devices ("0,1") on which the run is placed.
+    """Returns the server and its devices ("0,1") on which the run is placed. Devices of several
+    servers name them ("0@a:7700,0@b:7700"), and the server is "".
 
     wait: if no server has room, the one that would fit an empty pool best is taken, and the run
     waits there.
@@ -80,10 +82,11 @@ def choose_server(
     """
     if wanted.gang:
         raise UsageError("only a manager starts several runs together: name it for --gang")
-    if wanted.labelled or wanted.reach == "near":
+    if wanted.labelled or wanted.reach == "near" or any(wanted.max_per[1:]):
         raise UsageError(
             "servers do not know the labels of each other's leases, nor their racks: use a "
-            "manager (RGPU_MANAGER) for --affinity, --anti-affinity, --exclusive-label and --near"
+            "manager (RGPU_MANAGER) for --affinity, --anti-affinity, --exclusive-label, --near, "
+            "--max-per-rack and --max-per-zone"
         )
     with ThreadPoolExecutor(len(servers)) as pool:
         seen = list(pool.map(lambda name: _look(name, environment), servers))
@@ -93,9 +96,12 @@ def choose_server(
     if not isinstance(found, Decision):
         raise NoSessionError(_refusal(seen, found.remedy, possible=found.possible))
     cards = found.chosen.cards
+    names = list(dict.fromkeys(card.node for card in cards))
     if loud:
-        say(f"{cards[0].node} of {len(servers)} servers: {why(found.chosen)}")
-    return cards[0].node, ",".join(str(card.ordinal) for card in cards)
+        say(f"{' and '.join(names)} of {len(servers)} servers: {why(found.chosen)}")
+    if len(names) > 1:
+        return "", ",".join(f"{card.ordinal}@{card.node}" for card in cards)
+    return names[0], ",".join(str(card.ordinal) for card in cards)
 
 
 def _refusal(seen: Sequence[Seen], remedy: str, *, possible: bool) -> str:
@@ -145,7 +151,7 @@ def _place(
 
 def _node(one: Seen) -> Node:
     cards = tuple(
-        Card(CardId(one.name, d.ordinal), d.name, d.memory_bytes, d.pool)
+        Card(CardId(one.name, d.ordinal), bare_name(d.name), d.memory_bytes, d.pool, mig=d.mig)
         for d in one.devices
         if d.memory_bytes
     )
@@ -202,5 +208,7 @@ def _request(wanted: Wanted, environment: Mapping[str, str], home: str) -> Reque
             int(workload.calls), int(workload.syncs), int(workload.up_bytes),
             int(workload.down_bytes),
         ),
-        one_node=True,
+        mig=wanted.mig,
+        one_node=not wanted.across,
+        max_per_node=wanted.max_per[0],
     )  # fmt: skip

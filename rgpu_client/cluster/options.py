@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rgpu_client.devices import MAX_DEVICES
 from rgpu_common.errors import UsageError
+from rgpu_common.mig import check_profile
 from rgpu_common.units import format_share, parse_share
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 MAX_LABEL = 63
 MAX_GANG = 1024
 REACHES = ("passthrough", "local", "near", "any")
+PLACES = ("node", "rack", "zone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,8 @@ class Wanted:
     """What the options say.
 
     reach: a word of REACHES. max_slowdown_ppm: None: any. gang: the runs that start together,
-    gang_size in all; "": none.
+    gang_size in all; "": none. across: the cards may be of several nodes. max_per: the most cards
+    in one node, rack and zone; 0: any number. mig: the profile of a MIG slice; "": no slice.
     """
 
     reach: str = "any"
@@ -36,6 +39,9 @@ class Wanted:
     gang_size: int = 1
     model: str = ""
     pool: str = ""
+    across: bool = False
+    max_per: tuple[int, int, int] = (0, 0, 0)
+    mig: str = ""
 
     @property
     def labelled(self) -> bool:
@@ -77,12 +83,26 @@ def add_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group.add_argument(
         "--exclusive-label", metavar="WORD", help="only beside leases with the same word"
     )
-    group.add_argument("--cards", metavar="N", help="cards of one server (default: 1)")
+    group.add_argument("--cards", metavar="N", help="number of cards (default: 1)")
+    nodes = group.add_mutually_exclusive_group()
+    nodes.add_argument(
+        "--one-node", action="store_true", help="all cards are of one server (default)"
+    )
+    nodes.add_argument(
+        "--across-nodes", action="store_true", help="cards of several servers if none has all"
+    )
+    for place in PLACES:
+        group.add_argument(
+            f"--max-per-{place}",
+            metavar="N",
+            help=f"at most so many cards of the run and its gang in one {place}",
+        )
     group.add_argument(
         "--gang", metavar="WORD:N", help="start with the other runs of this word, all N or none"
     )
     group.add_argument("--whole", action="store_true", help="the card for this run alone")
     group.add_argument("--model", metavar="NAME", help="only cards of this model")
+    group.add_argument("--mig", metavar="PROFILE", help="a MIG slice of this profile: 1g.10gb")
     group.add_argument("--pool", metavar="NAME", help="only cards of this pool")
     return group
 
@@ -100,13 +120,17 @@ def wanted(arguments: argparse.Namespace) -> Wanted:
         affinity=_label("--affinity", arguments.affinity),
         anti_affinity=_label("--anti-affinity", arguments.anti_affinity),
         exclusion=_label("--exclusive-label", arguments.exclusive_label),
-        cards=_cards(arguments.cards),
+        cards=_cards(arguments),
         whole=whole,
         gang=gang,
         gang_size=gang_size,
         model=arguments.model or "",
         pool=arguments.pool or "",
+        across=_across(arguments),
+        max_per=_max_per(arguments),
+        mig=_profile(arguments.mig),
     )
+    _check_places(found, one_node=arguments.one_node)
     if found.affinity and found.affinity == found.anti_affinity:
         raise UsageError(
             f"--affinity and --anti-affinity both name {found.affinity!r}: leave one of them out"
@@ -146,9 +170,52 @@ def _gang(text: str | None, *, waits: bool) -> tuple[str, int]:
     return _label("--gang", word), int(size)
 
 
-def _cards(text: str | None) -> int:
+def _number(option: str, text: str | None, most: int) -> int:
+    """Returns a number of cards; 0: the option is absent."""
     if text is None:
-        return 1
-    if not text.isascii() or not text.isdigit() or not 0 < int(text[:9]) <= MAX_DEVICES:
-        raise UsageError(f"--cards is a number from 1 to {MAX_DEVICES}, not {text!r}")
+        return 0
+    if not text.isascii() or not text.isdigit() or not 0 < int(text[:9]) <= most:
+        raise UsageError(f"{option} is a number from 1 to {most}, not {text!r}")
     return int(text)
+
+
+def _cards(arguments: argparse.Namespace) -> int:
+    return _number("--cards", arguments.cards, MAX_DEVICES) or 1
+
+
+def _max_per(arguments: argparse.Namespace) -> tuple[int, int, int]:
+    found = (getattr(arguments, f"max_per_{place}") for place in PLACES)
+    node, rack, zone = (
+        _number(f"--max-per-{place}", text, MAX_GANG * MAX_DEVICES)
+        for place, text in zip(PLACES, found, strict=True)
+    )
+    return node, rack, zone
+
+
+def _across(arguments: argparse.Namespace) -> bool:
+    """Bounds that one node cannot keep ask for several."""
+    cards = _cards(arguments)
+    return arguments.across_nodes or any(0 < most < cards for most in _max_per(arguments))
+
+
+def _check_places(found: Wanted, *, one_node: bool) -> None:
+    if one_node and found.across:
+        raise UsageError(
+            f"--one-node puts all {found.cards} cards on one node, and --max-per-node, "
+            "--max-per-rack or --max-per-zone allows fewer: leave one of them out"
+        )
+    if found.cards == 1 and not found.gang:
+        if any(found.max_per):
+            raise UsageError(
+                "--max-per-node, --max-per-rack and --max-per-zone are for several cards: add "
+                "--cards or --gang"
+            )
+        if found.across:
+            raise UsageError("--across-nodes is for several cards: add --cards")
+
+
+def _profile(text: str | None) -> str:
+    try:
+        return "" if text is None else check_profile(text)
+    except UsageError as error:
+        raise UsageError(f"--mig: {error}") from None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from netprobe.identity import machine_name, read_boot_id
+from rgpu_client.devices import DeviceName
 from rgpu_client.session.audit import say
 from rgpu_client.session.check import InLine
 from rgpu_client.session.paths import workload_of
@@ -17,7 +18,7 @@ from rgpu_common.errors import NoSessionError, UsageError
 from rgpu_common.wire.claim import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from netprobe.cost import Workload
     from rgpu_client.cluster.asking import ManagerClient
@@ -33,7 +34,11 @@ _SIZES = (
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a run's card is. environment: the variables for the program, without the path."""
+    """Where a run's cards are.
+
+    server: that of the cards; "" if they are on several, and RGPU_DEVICE names the server of each.
+    environment: the variables for the program, without the paths.
+    """
 
     server: str
     environment: dict[str, str]
@@ -74,14 +79,24 @@ def place_by_manager(
     client = ManagerClient(manager)
     try:
         placed = submitted(client, request, wait)
+        parts = parts_of(placed)
         if loud:
-            where = f"{placed.node} at {placed.address}"
-            say(f"{where}: {placed.reason} (request {request.request_id})")
+            places = " and ".join(f"{part.node} at {part.address}" for part in parts)
+            say(f"{places}: {placed.reason} (request {request.request_id})")
     except BaseException:
         client.close()
         raise
-    variables = variables_of(environment, request.request_id, placed)
-    return Placed(placed.address, variables, request.request_id, client)
+    variables = variables_of(environment, request.request_id, placed.tenant, parts)
+    server = "" if len(parts) > 1 else placed.address
+    return Placed(server, variables, request.request_id, client)
+
+
+def parts_of(placed: cluster_pb2.PlacedAt) -> list[cluster_pb2.PlacedOn]:
+    """Returns the cards of each node, in the order of their leases."""
+    from rgpu_common.v1 import cluster_pb2
+
+    first = cluster_pb2.PlacedOn(node=placed.node, address=placed.address, ordinals=placed.ordinals)
+    return [first, *placed.others]
 
 
 def submitted(
@@ -97,21 +112,35 @@ def submitted(
         placed = client.submit(request, wait, show)
     finally:
         line.clear()
-    if not placed.address or not placed.ordinals:
-        raise NoSessionError(f"node {placed.node} has left the cluster meanwhile; try again")
+    for part in parts_of(placed):
+        if not part.address or not part.ordinals:
+            # Its cards elsewhere are not for a program that lacks some.
+            client.withdraw(request.request_id)
+            raise NoSessionError(f"node {part.node} has left the cluster meanwhile; try again")
     return placed
 
 
 def variables_of(
-    environment: Mapping[str, str], request: str, placed: cluster_pb2.PlacedAt
+    environment: Mapping[str, str],
+    request: str,
+    tenant: str,
+    parts: Sequence[cluster_pb2.PlacedOn],
 ) -> dict[str, str]:
     """Returns the variables of a program that uses the leases of a request."""
     kept = {name: text for name, text in environment.items() if name not in _SIZES}
-    devices = ",".join(map(str, placed.ordinals))
-    found = {**kept, "RGPU_LEASE": lease_key(request, 0), "RGPU_DEVICE": devices}
-    if placed.tenant:
+    devices = [
+        DeviceName(ordinal, part.address if len(parts) > 1 else "")
+        for part in parts
+        for ordinal in part.ordinals
+    ]
+    found = {
+        **kept,
+        "RGPU_LEASE": lease_key(request, 0),
+        "RGPU_DEVICE": ",".join(map(str, devices)),
+    }
+    if tenant:
         # A server that takes the program for another tenant refuses, and opens no second lease.
-        found["RGPU_TENANT"] = placed.tenant
+        found["RGPU_TENANT"] = tenant
     return found
 
 
@@ -143,7 +172,11 @@ def request_of(
         pool=wanted.pool,
         farthest=cluster_pb2.Reach.Value(f"REACH_{wanted.reach.upper()}"),
         max_slowdown_ppm=wanted.max_slowdown_ppm,
-        one_node=True,
+        mig=wanted.mig,
+        one_node=not wanted.across,
+        max_per_node=wanted.max_per[0],
+        max_per_rack=wanted.max_per[1],
+        max_per_zone=wanted.max_per[2],
         place=_here(environment),
         wait=wait > 0,
         gang=wanted.gang,

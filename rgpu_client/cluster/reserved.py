@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rgpu_client.cluster.placing import variables_of
+from rgpu_client.cluster.placing import parts_of, variables_of
 from rgpu_client.session.audit import say
 from rgpu_client.sizes import sizes_of
 from rgpu_common.errors import UsageError
@@ -51,4 +51,4 @@ def in_reservation(
         found = client.find_reservation(reservation, sizes_of(environment).tenant)
     if loud:
         say(f"{found.node} at {found.address}: reserved (reservation {found.request_id})")
-    return found.address, variables_of(environment, found.request_id, found)
+    return found.address, variables_of(environment, found.request_id, found.tenant, parts_of(found))

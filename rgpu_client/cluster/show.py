@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rgpu_client.cluster.placing import manager_of
 from rgpu_common.command import OK, Command
 from rgpu_common.errors import UsageError
+from rgpu_common.mig import full_name
 from rgpu_common.tables import as_json, fitting, message_json, table, terminal_width
 from rgpu_common.units import PPM, format_bytes, format_duration, format_seconds, format_share
 
@@ -96,7 +97,7 @@ def _card_row(node: cluster_pb2.PoolNode, card: cluster_pb2.PoolCard) -> tuple[s
     return (
         node.name,
         str(card.ordinal),
-        card.model,
+        full_name(card.model, card.mig),
         node.rack,
         format_bytes(max(card.memory_bytes - card.used_bytes, 0)),
         format_bytes(card.memory_bytes),

@@ -13,12 +13,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Ask the daemon of a node for the lease. The same id and attempt again is the same lease."""
+    """Ask the daemon of a node for the lease. The same id and attempt again is the same lease.
+
+    first_place: the place of the first of these cards among all cards of the request.
+    """
 
     request: Request
     node: str
     cards: tuple[CardId, ...]
     attempt: int
+    first_place: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,9 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """Ask the agent of a node for a full report: its daemon refused what the pool says it has."""
+    """Ask the agent of a node for a full report: its daemon refused what the pool says it has, or
+    the pool has forgotten the node.
+    """
 
     node: str
 

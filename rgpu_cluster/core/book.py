@@ -37,7 +37,8 @@ class Booking:
         gone (UNDOING).
     granted: nodes whose daemons have granted, with the generation of the node that has the lease.
     since_ns: since when the stage lasts.
-    again: the request goes back in line when it is undone.
+    again: the request goes back in line when it is undone. adopted: daemons had its leases before
+    this manager knew the request.
     """
 
     entry: Entry
@@ -47,6 +48,7 @@ class Booking:
     granted: dict[str, int] = field(default_factory=dict)
     since_ns: int = 0
     again: bool = False
+    adopted: bool = False
 
     def cards_on(self, node: str) -> tuple[CardId, ...]:
         """Returns its cards on a node."""
@@ -69,6 +71,7 @@ class Book:
 
     def __init__(self) -> None:
         self._bookings: dict[str, Booking] = {}
+        self._adopted: dict[str, dict[str, Booking]] = {}
 
     def __contains__(self, request: str) -> bool:
         return request in self._bookings
@@ -85,11 +88,23 @@ class Book:
 
     def add(self, booking: Booking) -> None:
         """Adds a booking."""
-        self._bookings[booking.entry.request.id] = booking
+        request, gang = booking.entry.request.id, booking.entry.gang
+        self._bookings[request] = booking
+        if booking.adopted and gang:
+            self._adopted.setdefault(gang, {})[request] = booking
 
     def remove(self, request: str) -> None:
         """Removes a booking."""
-        self._bookings.pop(request, None)
+        booking = self._bookings.pop(request, None)
+        gang = booking.entry.gang if booking is not None else ""
+        if gang in self._adopted:
+            self._adopted[gang].pop(request, None)
+            if not self._adopted[gang]:
+                del self._adopted[gang]
+
+    def adopted(self, gang: str) -> list[Booking]:
+        """Returns the members of a gang that have cards since before this manager was started."""
+        return list(self._adopted.get(gang, {}).values())
 
     def on(self, node: str) -> list[Booking]:
         """Returns the bookings that have cards on a node."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from rgpu_common.mig import full_name
 from rgpu_common.units import PPM
 
 
@@ -27,7 +28,8 @@ class Card:
     location: the place in the node's topology, outermost part first: NUMA node, PCI host bridge,
         PCI switch, and the link group of cards that NVLink connects. Cards that share more leading
         parts are closer to each other.
-    mig: the profile of a MIG slice ("1g.10gb"), "" for a whole GPU.
+    mig: the profile of a MIG slice ("1g.10gb"), "" for a whole GPU. part_ppm: what part of a GPU it
+        is. A share is a share of the card: 100 % of a slice is the whole slice.
     """
 
     id: CardId
@@ -36,6 +38,12 @@ class Card:
     pool: str = ""
     location: tuple[str, ...] = ()
     mig: str = ""
+    part_ppm: int = PPM
+
+    @property
+    def title(self) -> str:
+        """The model, with the profile of a slice."""
+        return full_name(self.model, self.mig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,12 @@ class Holding:
     whole: bool = False
     attempt: int = 0
     reserved: bool = False
+
+
+def gpu_ppm(card: Card, holding: Holding) -> int:
+    """Returns what part of a GPU a lease has on a card."""
+    share = PPM if holding.whole else holding.share_ppm
+    return share * card.part_ppm // PPM
 
 
 def load_of(holdings: list[Holding]) -> Load:

@@ -31,7 +31,7 @@ class Kind(NamedTuple):
 class State(NamedTuple):
     """What leases change about a card.
 
-    idle_cards: how many cards of its node are idle.
+    idle_cards: how many cards of its node are idle that are GPUs too, or slices of its profile.
     headroom: free bandwidth of its node in steps of HEADROOM_STEPS, rounded down.
     bandwidth_bps: the whole bandwidth of its node, 0: unknown.
     """

@@ -11,9 +11,8 @@ from rgpu_cluster.core.book import Booking
 from rgpu_cluster.core.decision import Refusal
 from rgpu_cluster.core.feasible import would_fit
 from rgpu_cluster.core.line import dominant_shares, members
-from rgpu_cluster.core.place import place
 from rgpu_cluster.core.quotas import Accounts
-from rgpu_cluster.core.request import Mode, holding_of
+from rgpu_cluster.core.together import place_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -99,12 +98,15 @@ class Dealer:
         left = False
         accounts = Accounts(self._quotas, self._pool)
         for entry in self._line.order(shares, accounts.borrows):
-            if entry.request.id not in self._line or entry.request.id in self._pool.leases():
-                # It was placed with its gang; or an earlier lease of it is being revoked.
+            if entry.request.id not in self._line:
+                continue  # it was placed, or denied, with its gang
+            together = members(entry, self._line, len(self._book.adopted(entry.gang)))
+            if entry.not_before_ns <= now_ns:
+                entry.not_before_ns = 0
+            if together is None or any(one.not_before_ns > now_ns for one in together):
                 continue
-            together = members(entry, self._line)
-            if entry.not_before_ns > now_ns or together is None:
-                continue
+            if any(one.request.id in self._pool.leases() for one in together):
+                continue  # an earlier lease is being revoked
             refusal = self._over_quota(together, accounts)
             if refusal is not None:
                 for one in together:
@@ -118,7 +120,6 @@ class Dealer:
             if refusal is None:
                 tries[entry.request.tenant] += len(together)
                 refusal = self._place_all(together, now_ns)
-            entry.not_before_ns = 0
             for one in together:
                 (accounts.placed if refusal is None else accounts.not_placed)(one.request)
             if refusal is not None:
@@ -135,7 +136,7 @@ class Dealer:
 
     def _old_refusal(self, entry: Entry, failed: Mapping[Request, Refusal]) -> Refusal | None:
         """Returns why the request does not fit, if that is known already."""
-        if entry.tried == (self._pool.generation, self._news) and not entry.not_before_ns:
+        if entry.tried == (self._pool.generation, self._news):
             return entry.refusal
         return None if entry.gang else failed.get(_shape(entry.request))
 
@@ -178,23 +179,15 @@ class Dealer:
         nodes = [*self._pool.nodes(), *(node for node, _ in self.absent.values())]
         return bool(self.absent) and would_fit(nodes, request, self._paths)
 
-    def _place_all(self, entries: Iterable[Entry], now_ns: int) -> Refusal | None:
+    def _place_all(self, entries: Sequence[Entry], now_ns: int) -> Refusal | None:
         """Places requests together, or none of them. Returns why the first of them failed."""
-        placed: list[tuple[Entry, Decision]] = []
-        for entry in entries:
-            answer = place(self._pool, entry.request, self._paths, self._weights)
-            if isinstance(answer, Refusal):
-                for done, _ in placed:
-                    self._pool.release(done.request.id)
-                return answer
-            entry.attempt += 1
-            for card in answer.chosen.cards:
-                bandwidth = entry.request.bandwidth_bps if answer.chosen.mode >= Mode.NEAR else 0
-                memory = self._pool.card(card).memory_bytes
-                holding = holding_of(entry.request, memory, entry.attempt)
-                self._pool.take(card, holding, bandwidth)
-            placed.append((entry, answer))
+        before = self._book.adopted(entries[0].gang)
+        cards = [card for booking in before for card in booking.decision.chosen.cards]
+        placed = place_all(self._pool, entries, self._paths, self._weights, cards)
+        if isinstance(placed, Refusal):
+            return placed
         for entry, decision in placed:
+            entry.attempt += 1
             self._reserve(entry, decision, now_ns)
         return None
 
@@ -205,7 +198,8 @@ class Dealer:
         self._book.add(booking)
         for node in booking.nodes():
             cards = booking.cards_on(node)
-            self._actions.append(Grant(entry.request, node, cards, entry.attempt))
+            first = decision.chosen.cards.index(cards[0])
+            self._actions.append(Grant(entry.request, node, cards, entry.attempt, first))
 
     def _tell_places(self, shares: Mapping[str, int]) -> None:
         for number, entry in enumerate(self._line.order(shares), start=1):

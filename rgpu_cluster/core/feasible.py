@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rgpu_cluster.core import filters
+from rgpu_cluster.core.domains import Taken, bounds_of
 from rgpu_cluster.core.node import site_of
 from rgpu_cluster.core.request import Mode, describe
 from rgpu_common.units import format_bytes, format_share
@@ -22,18 +24,24 @@ WAITS = "no card has room for it now"
 
 def would_fit(nodes: Iterable[Node], request: Request, paths: Paths) -> bool:
     """Returns whether the cards of these nodes could take the request without other leases."""
-    cap = request.max_per_node or request.cards
-    found = 0
+    taken, found = Taken(bounds_of([request])), 0
     for node in nodes:
-        if node.name in request.barred or _too_far(node, request, paths):
-            continue
-        if _too_slow(node, request):
+        if not could_use(node, request, paths):
             continue
         fitting = sum(filters.of_kind(card, request) is None for card in node.cards)
-        if fitting >= request.cards <= cap:
+        count = taken.most(node, min(fitting, request.cards))
+        if count == request.cards:
             return True
-        found += min(fitting, cap)
+        taken.take(node, count)
+        found += count
     return not request.one_node and found >= request.cards
+
+
+def could_use(node: Node, request: Request, paths: Paths) -> bool:
+    """Returns whether a request may be on a node, whatever the cards of the node are."""
+    return not (
+        node.name in request.barred or _too_far(node, request, paths) or _too_slow(node, request)
+    )
 
 
 def remedy(pool: Pool, request: Request, paths: Paths) -> str:
@@ -48,16 +56,50 @@ def remedy(pool: Pool, request: Request, paths: Paths) -> str:
     pools = sorted({card.pool for card in cards if card.pool})
     if request.pool and request.pool not in pools:
         return f"there is no pool {request.pool!r}; there is {', '.join(pools) or 'none'}"
-    most = max(card.memory_bytes for card in cards)
+    profiles = sorted({card.mig for card in cards} - {""})
+    if request.mig and request.mig not in profiles:
+        there = ", ".join(profiles) or "none"
+        return f"no card is a MIG slice {request.mig}; there are {there}"
+    sizes = [card.memory_bytes for card in cards if card.mig == request.mig]
+    if not sizes:
+        return f"all cards are MIG slices; ask for one with --mig: {', '.join(profiles)}"
+    most = max(sizes)
     if request.memory_on(most) > most:
         return (
             f"{format_bytes(request.memory_on(most))} were asked for, and the largest card has "
             f"{format_bytes(most)}; ask for less with --memory"
         )
-    return _far(nodes, request, paths) or (
-        f"the pool has too few cards for {describe(request)}; ask for less, or let another node "
-        "join"
+    return (
+        _far(nodes, request, paths)
+        or _bounded(nodes, request, paths)
+        or (
+            f"the pool has too few cards for {describe(request)}; ask for less, or let another "
+            "node join"
+        )
     )
+
+
+def _bounded(nodes: Iterable[Node], request: Request, paths: Paths) -> str:
+    """Returns the sentence for a request that only its bounds keep off enough cards; else ""."""
+    if request.one_node:
+        if would_fit(nodes, replace(request, one_node=False), paths):
+            return (
+                f"no node has {request.cards} cards for {describe(request)}; "
+                "--across-nodes takes cards of several nodes"
+            )
+        return ""
+    for place, most, without in (
+        ("zone", request.max_per_zone, replace(request, max_per_zone=0)),
+        ("rack", request.max_per_rack, replace(request, max_per_rack=0)),
+        ("node", request.max_per_node, replace(request, max_per_node=0)),
+    ):
+        if most and would_fit(nodes, without, paths):
+            unnamed = "" if place == "node" else f" (nodes without a {place} count as one {place})"
+            return (
+                f"the pool has too few {place}s for {request.cards} cards with at most {most} in "
+                f"each{unnamed}; raise --max-per-{place}"
+            )
+    return ""
 
 
 def _far(nodes: Iterable[Node], request: Request, paths: Paths) -> str:

@@ -39,7 +39,10 @@ class Reason(Enum):
     ANTI_AFFINITY = "has a lease with the anti-affinity that was asked for"
     EXCLUSION = "has leases with another exclusion label"
     BARRED = "is on a server that does not allow it"
-    PER_NODE = "is on a node that has as many cards of this request as it may"
+    FEW = "is on a node with too few free cards, and all have to be on one node"
+    PER_NODE = "is on a node that has as many cards of this request or gang as it may"
+    PER_RACK = "is in a rack that has as many cards of this request or gang as it may"
+    PER_ZONE = "is in a zone that has as many cards of this request or gang as it may"
 
 
 PASSING = frozenset(
@@ -53,6 +56,7 @@ PASSING = frozenset(
         Reason.AFFINITY,
         Reason.ANTI_AFFINITY,
         Reason.EXCLUSION,
+        Reason.FEW,
     }
 )
 """Reasons that end when leases end, or when a node is itself again."""

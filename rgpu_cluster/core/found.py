@@ -30,16 +30,16 @@ class Found(NamedTuple):
     state: State
     members: Members | tuple[CardId, ...]
 
-    def pick(self, number: int, home: str, barred: Container[str] = ()) -> CardId:
+    def pick(self, number: int, home: str, closed: Container[str] = ()) -> CardId:
         """Returns one of the cards: the same for the same number and history.
 
-        Different numbers spread over the class. home: the program's own node. barred: nodes of
+        Different numbers spread over the class. home: the program's own node. closed: nodes of
         which it takes none.
         """
         count = len(self.members)
         for step in range(count):
             card = self.members[(number + step) % count]
-            if self.mode <= Mode.LOCAL or (card.node != home and card.node not in barred):
+            if self.mode <= Mode.LOCAL or (card.node != home and card.node not in closed):
                 return card
         raise AssertionError("a class was found of which no card can be used")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from rgpu_cluster.core.card import gpu_ppm
 from rgpu_common.units import PPM
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Entry:
         """Has it tried again later, the later the more often it was refused."""
         later = min(limits.retry_ns << min(self.refusals, 32), limits.longest_retry_ns)
         self.not_before_ns = now_ns + later
+        self.tried = (-1, -1)
 
 
 class Line:
@@ -124,11 +126,11 @@ def dominant_shares(pool: Pool) -> dict[str, int]:
     used: dict[str, list[int]] = {}
     total_memory = total_time = 0
     for card in pool.cards():
-        total_time += PPM
+        total_time += card.part_ppm
         total_memory += card.memory_bytes
         for holding in pool.holdings(card.id):
             sums = used.setdefault(holding.tenant, [0, 0])
-            sums[0] += PPM if holding.whole else holding.share_ppm
+            sums[0] += gpu_ppm(card, holding)
             sums[1] += card.memory_bytes if holding.whole else holding.memory_bytes
     return {
         tenant: max(time * PPM // total_time, memory * PPM // total_memory)
@@ -136,9 +138,12 @@ def dominant_shares(pool: Pool) -> dict[str, int]:
     }
 
 
-def members(entry: Entry, line: Line) -> list[Entry] | None:
-    """Returns the requests that are placed together with this one; None: some are not here yet."""
+def members(entry: Entry, line: Line, placed: int = 0) -> list[Entry] | None:
+    """Returns the requests that are placed together with this one; None: some are not here yet.
+
+    placed: how many members of its gang have cards already.
+    """
     if not entry.gang:
         return [entry]
     gang = line.gang(entry.gang)
-    return gang if len(gang) >= entry.gang_size else None
+    return gang if len(gang) + placed >= entry.gang_size else None

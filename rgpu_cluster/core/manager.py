@@ -23,6 +23,7 @@ from rgpu_cluster.core.limits import Limits
 from rgpu_cluster.core.line import Entry, Line
 from rgpu_cluster.core.paths import Paths
 from rgpu_cluster.core.pool import Pool
+from rgpu_cluster.core.presence import Presence, agrees, presence
 from rgpu_cluster.core.quotas import Quotas
 from rgpu_cluster.core.request import Mode, holding_of
 from rgpu_cluster.core.reserving import why_not
@@ -78,6 +79,8 @@ class Manager:
             case ev.NodeBeat(name):
                 if self.pool.node(name) is not None:
                     self._seen_ns[name] = self._clock.now_ns
+                else:  # it was silent for too long, and is back
+                    self._actions.append(Refresh(name))
             case ev.NodeCut(name):
                 if self.pool.node(name) is not None:
                     self.pool.taint(name, STALE)
@@ -110,11 +113,11 @@ class Manager:
         if known is not None and not _is_news(node, known):
             return
         sizes = {card.id: card.memory_bytes for card in node.cards}
-        present = {h.lease: h.attempt for some in held.values() for h in some}
+        present = presence(held)
         ended = []
         for booking in self.book.on(node.name):
             entry = booking.entry
-            if present.get(entry.request.id) == entry.attempt:
+            if agrees(booking, node.name, present):
                 if booking.stage is Stage.UNDOING:
                     continue
                 booking.waiting_for.discard(node.name)
@@ -141,16 +144,16 @@ class Manager:
             self._actions.append(Ended(booking.entry.request.id, node.name))
             self._undo(booking, again=False, without=node.name)
 
-    def _end_strays(self, node: str, present: Mapping[str, int]) -> None:
+    def _end_strays(self, node: str, present: Mapping[str, Presence]) -> None:
         """Ends leases of requests that were placed again, elsewhere or later."""
-        for lease, attempt in present.items():
+        for lease, (attempt, _) in present.items():
             booking = self.book.get(lease)
             entry = booking.entry if booking is not None else self.line.get(lease)
             # One that waits and has not been placed yet takes over what a daemon has. One that is
             # in line again has given up all of its attempts.
             if entry is None or not entry.attempt:
                 continue
-            if booking is None or entry.attempt != attempt:
+            if booking is None or not agrees(booking, node, present):
                 self._actions.append(Revoke(lease, node, attempt))
 
     def _lose(self, name: str) -> None:
@@ -232,7 +235,7 @@ class Manager:
         (entry.attempt,) = attempts
         candidate = Candidate(cards, Mode.ANY, 0, "", False, Score(0, 0, 0, 0, 0, 0, 0))
         decision = Decision(request, candidate, self.pool.generation)
-        booking = Booking(entry, decision, Stage.PLACED, since_ns=self._clock.now_ns)
+        booking = Booking(entry, decision, Stage.PLACED, since_ns=self._clock.now_ns, adopted=True)
         for name in booking.nodes():
             node = self.pool.node(name)
             booking.granted[name] = node.generation if node is not None else 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rgpu_cluster.core import feasible, filters, several
 from rgpu_cluster.core.decision import Candidate, Decision, Refusal, Rejected
+from rgpu_cluster.core.domains import Taken, bounds_of
 from rgpu_cluster.core.found import Found, order
 from rgpu_cluster.core.fragmentation import USUAL, Mix
 from rgpu_cluster.core.paths import HERE, Paths, Predicted
@@ -16,7 +17,7 @@ from rgpu_cluster.core.request import Mode
 from rgpu_cluster.core.score import PRESETS, Scorer, Weights
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from rgpu_cluster.core.card import CardId
     from rgpu_cluster.core.classes import Kind, Members, State
@@ -29,24 +30,33 @@ ALTERNATIVES = 3
 
 
 class Search:
-    """One look at all classes of a pool for one request."""
+    """One look at all classes of a pool for one request.
 
-    def __init__(self, pool: Pool, paths: Paths, request: Request, scorer: Scorer) -> None:
+    taken: what other requests have that are placed together with it. closed: the nodes of which it
+    takes no card, and why.
+    """
+
+    def __init__(
+        self, pool: Pool, paths: Paths, request: Request, scorer: Scorer, taken: Taken
+    ) -> None:
         self.found: list[Found] = []
         self.rejected: list[Rejected] = []
+        self.taken = taken
+        self.closed = dict.fromkeys(taken.full_nodes(), filters.Reason.PER_NODE)
+        self.closed |= dict.fromkeys(sorted(request.barred), filters.Reason.BARRED)
         self._pool = pool
         self.paths = paths
         self._request = request
         self._scorer = scorer
         # The program's own node is judged by itself: it is nearer than the site it belongs to.
         self._home: dict[tuple[Kind, Site, State], tuple[CardId, ...]] = {}
-        if request.client.node not in request.barred:
+        if request.client.node not in self.closed:
             for card in _cards_of(pool, request.client.node):
                 where = pool.classes.where(card)
                 self._home[where] = (*self._home.get(where, ()), card)
-        self._barred = Counter(
-            pool.classes.where(card)
-            for name in sorted(request.barred)
+        self._closed = Counter(
+            (pool.classes.where(card), reason)
+            for name, reason in self.closed.items()
             for card in _cards_of(pool, name)
         )
 
@@ -54,6 +64,7 @@ class Search:
         """Fills `found` and `rejected`."""
         for kind, site, states in self._pool.classes.groups():
             reason = filters.of_kind(kind, self._request) or filters.of_site(site)
+            reason = reason or self.taken.of_site(site)
             if reason is not None:
                 self.rejected += ((reason, len(members)) for members in states.values())
                 continue
@@ -69,10 +80,10 @@ class Search:
         without = {
             where[2]: len(cards) for where, cards in self._home.items() if where[:2] == (kind, site)
         }
-        for where, count in self._barred.items():
+        for (where, why), count in self._closed.items():
             if where[:2] == (kind, site):
                 without[where[2]] = without.get(where[2], 0) + count
-                self.rejected.append((filters.Reason.BARRED, count))
+                self.rejected.append((why, count))
         mode = Mode.NEAR if client.rack and client.rack == site.rack else Mode.ANY
         predicted = self.paths.predict(client, site, self._request.profile)
         reason = filters.of_mode(mode, predicted.slowdown_ppm, self._request)
@@ -117,21 +128,29 @@ def place(
     paths: Paths,
     weights: Weights = PRESETS["fgd"],
     mix: Mix = USUAL,
+    taken: Taken | None = None,
 ) -> Decision | Refusal:
-    """Returns where a request is placed, or why it cannot be placed now."""
+    """Returns where a request is placed, or why it cannot be placed now.
+
+    taken: what other requests have that are placed together with it; without it, it is alone.
+    """
     scorer = Scorer(request, weights, mix)
-    search = Search(pool, paths, request, scorer)
+    search = Search(pool, paths, request, scorer, taken or Taken(bounds_of([request])))
     search.run()
     if request.cards > 1:
-        return _answer(pool, request, search, several.choose(pool, request, scorer, search.found))
+        cards = several.Cards(pool, request, search.found, search.closed, search.taken)
+        chosen = several.choose(pool, request, scorer, cards)
+        if not chosen:
+            search.rejected += several.left_out(pool, request, cards)
+        return _answer(pool, request, search, chosen)
     best = heapq.nsmallest(ALTERNATIVES + 1, search.found, key=order)
-    chosen = [_candidate(request, scorer, found) for found in best]
+    chosen = [_candidate(request, scorer, found, search.closed) for found in best]
     return _answer(pool, request, search, chosen)
 
 
-def _candidate(request: Request, scorer: Scorer, found: Found) -> Candidate:
+def _candidate(request: Request, scorer: Scorer, found: Found, closed: Container[str]) -> Candidate:
     number = zlib.crc32(request.id.encode())
-    card = found.pick(number, request.client.node, request.barred)
+    card = found.pick(number, request.client.node, closed)
     slowdown = found.predicted.slowdown_ppm
     return Candidate(
         cards=(card,),

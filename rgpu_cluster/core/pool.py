@@ -6,6 +6,7 @@ node's report replaces what the pool thought about that node.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -154,17 +155,19 @@ class Pool:
         node = self._nodes[card.node]
         self.generation += 1
         if was_idle == self._loads[card].idle and not node.bandwidth_bps:
-            self._classify_card(self._cards[card], node, self._idle_cards(node))
+            kind = self._cards[card]
+            self._classify_card(kind, node, self._idle_cards(node)[kind.mig])
         else:
             self._classify(node)
 
-    def _idle_cards(self, node: Node) -> int:
-        return sum(1 for card in node.cards if self._loads[card.id].idle)
+    def _idle_cards(self, node: Node) -> Counter[str]:
+        """Returns how many GPUs, and how many slices of each MIG profile, are idle."""
+        return Counter(card.mig for card in node.cards if self._loads[card.id].idle)
 
     def _classify(self, node: Node) -> None:
         idle = self._idle_cards(node)
         for card in node.cards:
-            self._classify_card(card, node, idle)
+            self._classify_card(card, node, idle[card.mig])
 
     def _classify_card(self, card: Card, node: Node, idle: int) -> None:
         headroom = 0

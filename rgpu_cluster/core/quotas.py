@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rgpu_cluster.core.card import gpu_ppm
 from rgpu_common.key_kinds import Flag, MaybeDevices, MaybeSize
 from rgpu_common.keys import key
 from rgpu_common.units import PPM, format_bytes
@@ -29,7 +30,8 @@ class TenantQuota:
 
     share_ppm: int | None = key(
         "share", MaybeDevices(), None,
-        "How large the shares of the tenant's leases may be together, in cards of the cluster.",
+        "How large the shares of the tenant's leases may be together, in cards of the cluster. A "
+        "MIG slice counts as its part of a GPU.",
         unset="no bound",
     )  # fmt: skip
     memory_bytes: int | None = key(
@@ -55,15 +57,24 @@ class Use:
         self.memory_bytes += other.memory_bytes
 
 
-def wish_of(request: Request, card_bytes: int) -> Use:
-    """Returns what a request asks for. card_bytes: the memory of a card; some ask for a part."""
-    share = PPM if request.whole else request.share_ppm
-    return Use(request.cards * share, request.cards * request.memory_on(card_bytes))
+# By MIG profile: the memory of the largest card, and what part of a GPU it is.
+Largest = dict[str, tuple[int, int]]
 
 
-def largest_card(pool: Pool) -> int:
-    """Returns the memory of the largest card."""
-    return max((card.memory_bytes for card in pool.cards()), default=0)
+def largest_cards(pool: Pool) -> Largest:
+    """Returns the largest card of each MIG profile; "" is for whole GPUs."""
+    found: Largest = {}
+    for card in pool.cards():
+        size = card.memory_bytes, card.part_ppm
+        found[card.mig] = max(found.get(card.mig, size), size)
+    return found
+
+
+def wish_of(request: Request, largest: Largest) -> Use:
+    """Returns what a request asks for; some ask for a part of a card's memory."""
+    memory, part = largest.get(request.mig, (0, PPM))
+    share = (PPM if request.whole else request.share_ppm) * part // PPM
+    return Use(request.cards * share, request.cards * request.memory_on(memory))
 
 
 class Quotas:
@@ -95,13 +106,12 @@ class Accounts:
     def __init__(self, quotas: Quotas, pool: Pool) -> None:
         self._quotas = quotas
         self._used: dict[str, Use] = {}
-        self._largest = largest_card(pool)
+        self._largest = largest_cards(pool)
         # Requests within their tenants' quotas that have found no card: tenant and model.
         self._owed: list[tuple[str, str]] = []
         for card in pool.cards() if quotas else ():
             for holding in pool.holdings(card.id):
-                share = PPM if holding.whole else holding.share_ppm
-                self._of(holding.tenant).add(Use(share, holding.memory_bytes))
+                self._of(holding.tenant).add(Use(gpu_ppm(card, holding), holding.memory_bytes))
 
     def borrows(self, request: Request) -> bool:
         """Returns whether the request goes beyond its tenant's quota."""

@@ -7,10 +7,10 @@ from enum import IntEnum
 
 from rgpu_cluster.core.card import Holding, Labels
 from rgpu_cluster.core.errors import RequestError
+from rgpu_common.clusters import MAX_REQUEST_CARDS
 from rgpu_common.sharing import SharePolicy
 from rgpu_common.units import PPM, format_bytes, format_share
 
-MAX_CARDS = 1024
 MAX_LABEL = 63
 
 
@@ -68,8 +68,8 @@ class Request:
     max_slowdown_ppm: a remote card is refused if the network is predicted to make the program
         slower than this part of its device time.
     bandwidth_bps: the network bandwidth to reserve at the card's node, if the card is remote.
-    max_per_node: the most cards of this request on one node; 0: no limit. one_node: all cards are
-        on one node.
+    max_per_node, max_per_rack, max_per_zone: the most cards of this request, or of its gang, in one
+        node, rack or zone; 0: no limit. one_node: all cards are on one node.
     priority, weight: for the daemon, and the line; as `rgpu run` has them.
     barred: nodes whose daemons do not allow it.
     reserve_seconds: more than 0: a reservation, for so long.
@@ -94,6 +94,8 @@ class Request:
     bandwidth_bps: int = 0
     labels: Labels = field(default_factory=Labels)
     max_per_node: int = 0
+    max_per_rack: int = 0
+    max_per_zone: int = 0
     one_node: bool = False
     priority: int = 0
     weight: int = 1
@@ -123,8 +125,8 @@ def _contradictions(r: Request) -> list[tuple[bool, str]]:
         (not r.id, "a request needs an id"),
         (not r.tenant, f"request {r.id} names no tenant"),
         (
-            not 1 <= r.cards <= MAX_CARDS,
-            f"{r.cards} cards were asked for; ask for 1 to {MAX_CARDS}",
+            not 1 <= r.cards <= MAX_REQUEST_CARDS,
+            f"{r.cards} cards were asked for; ask for 1 to {MAX_REQUEST_CARDS}",
         ),
         (
             not 0 <= r.share_ppm <= PPM,
@@ -138,11 +140,7 @@ def _contradictions(r: Request) -> list[tuple[bool, str]]:
         ),
         (r.memory_bytes < 0, f"memory of {r.memory_bytes} bytes was asked for; ask for 0 or more"),
         (not 0 <= r.memory_ppm <= PPM, "a part of a card's memory is 0% to 100%"),
-        (
-            r.one_node and 0 < r.max_per_node < r.cards,
-            f"{r.cards} cards were asked for on one node, and at most {r.max_per_node} on each; "
-            "leave one of the two out",
-        ),
+        *_bounds(r),
         (
             r.whole and r.share_ppm != PPM,
             f"a whole card was asked for with a share of {format_share(r.share_ppm)}; "
@@ -176,7 +174,22 @@ def _contradictions(r: Request) -> list[tuple[bool, str]]:
         ),
         (r.bandwidth_bps < 0, "a bandwidth is 0 or more bits a second"),
         (r.reserve_seconds < 0, "a reservation lasts 1 second or more"),
-        (not r.max_per_node >= 0, "the cards on one node are limited to 1 or more; 0: no limit"),
+    ]
+
+
+def _bounds(r: Request) -> list[tuple[bool, str]]:
+    bounds = (("node", r.max_per_node), ("rack", r.max_per_rack), ("zone", r.max_per_zone))
+    return [
+        rule
+        for place, most in bounds
+        for rule in (
+            (most < 0, f"the cards in one {place} are limited to 1 or more; 0: no limit"),
+            (
+                r.one_node and 0 < most < r.cards,
+                f"{r.cards} cards were asked for on one node, and at most {most} in each {place}; "
+                "leave one of the two out",
+            ),
+        )
     ]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rgpu_cluster.core.quotas import OTHERS, Quotas, TenantQuota, Use, largest_card, wish_of
-from rgpu_common.units import PPM
+from rgpu_cluster.core.card import gpu_ppm
+from rgpu_cluster.core.quotas import OTHERS, Quotas, TenantQuota, Use, largest_cards, wish_of
 
 if TYPE_CHECKING:
     from rgpu_cluster.core.line import Line
@@ -42,11 +42,11 @@ def standings_of(quotas: Quotas, pool: Pool, line: Line) -> dict[str, Standing]:
         for holding in pool.holdings(card.id):
             standing = found.get(holding.tenant)
             if standing is not None:
-                use = Use(PPM if holding.whole else holding.share_ppm, holding.memory_bytes)
+                use = Use(gpu_ppm(card, holding), holding.memory_bytes)
                 standing.has.add(use)
                 if holding.reserved:
                     standing.reserved.add(use)
-    largest = largest_card(pool)
+    largest = largest_cards(pool)
     for entry in line:
         standing = found.get(entry.request.tenant)
         if standing is not None:

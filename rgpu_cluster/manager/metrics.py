@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rgpu_cluster.core.book import Stage
 from rgpu_cluster.core.card import free_ppm
-from rgpu_cluster.core.quotas import largest_card, wish_of
+from rgpu_cluster.core.quotas import largest_cards, wish_of
 from rgpu_cluster.core.standing import standings_of
 from rgpu_common.units import PPM
 
@@ -153,7 +153,7 @@ def pool_sums(shell: Shell) -> dict[tuple[str, str], Counter[str]]:
     sums: dict[tuple[str, str], Counter[str]] = {}
     for node in pool.nodes():
         for card in node.cards:
-            mine = sums.setdefault((card.model, card.pool), Counter())
+            mine = sums.setdefault((card.title, card.pool), Counter())
             _add_card(mine, card, pool, shell.uses.of(card.id), takes=not node.taints)
     _add_queued(sums, shell.core.line, pool)
     return sums
@@ -178,7 +178,7 @@ def _add_card(mine: Counter[str], card: Card, pool: Pool, use: Use, *, takes: bo
 def _add_queued(sums: dict[tuple[str, str], Counter[str]], line: Line, pool: Pool) -> None:
     """Adds what waits. A model or a pool that no card has counts as any: clients choose them."""
     models, pools = {model for model, _ in sums}, {pool for _, pool in sums}
-    largest = largest_card(pool)
+    largest = largest_cards(pool)
     for entry in line:
         request = entry.request
         model = request.model if request.model in models else ""

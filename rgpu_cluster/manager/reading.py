@@ -118,10 +118,16 @@ def _card(node: str, card: agent_pb2.CardReport) -> Card:
     texts = (card.model, card.pool, card.mig, card.uuid, *location)
     if any(len(text) > _MOST_TEXT or not text.isprintable() for text in texts):
         raise PoolError(f"node {node} reported a card with a text that is too long")
-    if len(location) > _MOST_LOCATION or card.memory_bytes > MAX_BYTES:
+    if len(location) > _MOST_LOCATION or card.memory_bytes > MAX_BYTES or card.part_ppm > PPM:
         raise PoolError(f"node {node} reported a card that cannot be")
     return Card(
-        CardId(node, card.ordinal), card.model, card.memory_bytes, card.pool, location, card.mig
+        id=CardId(node, card.ordinal),
+        model=card.model,
+        memory_bytes=card.memory_bytes,
+        pool=card.pool,
+        location=location,
+        mig=card.mig,
+        part_ppm=card.part_ppm or PPM,
     )
 
 
@@ -155,6 +161,10 @@ def figures_of(path: agent_pb2.PathReport) -> Figures:
 def request_of(message: cluster_pb2.SubmitRequest, tenant: str, node: str, rack: str) -> Request:
     """Returns the request of a client. node: where its program runs, "" if on none of the pool."""
     _check(message, tenant)
+    if message.reserve_seconds and message.cards > 1 and not message.one_node:
+        raise RequestError(
+            "a reservation is of one node: leave out --across-nodes, or make one for each node"
+        )
     quota, whole = message.quota, message.whole
     profile = message.profile
     return Request(
@@ -183,6 +193,8 @@ def request_of(message: cluster_pb2.SubmitRequest, tenant: str, node: str, rack:
         bandwidth_bps=message.bandwidth_bps,
         labels=_labels(message.neighbours),
         max_per_node=message.max_per_node,
+        max_per_rack=message.max_per_rack,
+        max_per_zone=message.max_per_zone,
         one_node=message.one_node and message.cards > 1,
         priority=quota.priority,
         weight=quota.weight if quota.HasField("weight") else 1,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rgpu_cluster.core.actions import Grant
-    from rgpu_cluster.core.card import Card, Holding
+    from rgpu_cluster.core.card import Card, CardId, Holding
     from rgpu_cluster.core.decision import Candidate, Refusal
     from rgpu_cluster.core.node import Node
     from rgpu_cluster.core.paths import Paths
@@ -59,6 +59,7 @@ def grant_order(action: Grant) -> agent_pb2.GrantOrder:
         # A server of an earlier release knows no reservations; its lease waits as long.
         ttl_seconds=request.reserve_seconds or COME_SECONDS,
         reserve_seconds=request.reserve_seconds,
+        first_place=action.first_place,
     )
 
 
@@ -69,15 +70,27 @@ def _policy(request: Request) -> SharePolicy:
 
 
 def placed_message(decision: Decision, pool: Pool) -> cluster_pb2.PlacedAt:
-    """Returns where a request is. The address is "" if its node is not there any more."""
+    """Returns where a request is. An address is "" if its node is not there any more."""
     cards = decision.chosen.cards
-    node = pool.node(cards[0].node)
+    first, *others = [
+        _placed_on(name, cards, pool) for name in dict.fromkeys(c.node for c in cards)
+    ]
     return cluster_pb2.PlacedAt(
-        node=cards[0].node,
-        address=node.address if node is not None else "",
-        ordinals=[card.ordinal for card in cards],
+        node=first.node,
+        address=first.address,
+        ordinals=first.ordinals,
         reason=why(decision.chosen),
         tenant=decision.request.tenant,
+        others=others,
+    )
+
+
+def _placed_on(name: str, cards: Iterable[CardId], pool: Pool) -> cluster_pb2.PlacedOn:
+    node = pool.node(name)
+    return cluster_pb2.PlacedOn(
+        node=name,
+        address=node.address if node is not None else "",
+        ordinals=[card.ordinal for card in cards if card.node == name],
     )
 
 
@@ -178,6 +191,7 @@ def _pool_card(pool: Pool, card: Card, sees: Callable[[str], bool]) -> cluster_p
         used_ppm=min(load.used_ppm, _MOST_PPM),
         used_bytes=min(load.used_bytes, _MOST_BYTES),
         pool=card.pool,
+        mig=card.mig,
         leases=[_pool_lease(one) for one in mine],
         others=len(held) - len(mine),
     )

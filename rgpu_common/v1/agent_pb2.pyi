@@ -193,6 +193,7 @@ class CardReport(google.protobuf.message.Message):
     POOL_FIELD_NUMBER: builtins.int
     LOCATION_FIELD_NUMBER: builtins.int
     MIG_FIELD_NUMBER: builtins.int
+    PART_PPM_FIELD_NUMBER: builtins.int
     ordinal: builtins.int
     model: builtins.str
     uuid: builtins.str
@@ -200,6 +201,8 @@ class CardReport(google.protobuf.message.Message):
     pool: builtins.str
     mig: builtins.str
     """The profile of a MIG slice; empty for a whole GPU."""
+    part_ppm: builtins.int
+    """What part of a GPU the slice is, in millionths; 0: all of it."""
     @property
     def location(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The card's place in the node, outermost part first."""
@@ -214,8 +217,9 @@ class CardReport(google.protobuf.message.Message):
         pool: builtins.str = ...,
         location: collections.abc.Iterable[builtins.str] | None = ...,
         mig: builtins.str = ...,
+        part_ppm: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["location", b"location", "memory_bytes", b"memory_bytes", "mig", b"mig", "model", b"model", "ordinal", b"ordinal", "pool", b"pool", "uuid", b"uuid"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["location", b"location", "memory_bytes", b"memory_bytes", "mig", b"mig", "model", b"model", "ordinal", b"ordinal", "part_ppm", b"part_ppm", "pool", b"pool", "uuid", b"uuid"]) -> None: ...
 
 global___CardReport = CardReport
 
@@ -376,6 +380,7 @@ class GrantOrder(google.protobuf.message.Message):
     NEIGHBOURS_FIELD_NUMBER: builtins.int
     TTL_SECONDS_FIELD_NUMBER: builtins.int
     RESERVE_SECONDS_FIELD_NUMBER: builtins.int
+    FIRST_PLACE_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     attempt: builtins.int
     tenant: builtins.str
@@ -385,6 +390,10 @@ class GrantOrder(google.protobuf.message.Message):
     reserve_seconds: builtins.float
     """More than 0: the lease is a reservation. It ends after so many seconds, whether or not programs
     run in it.
+    """
+    first_place: builtins.int
+    """The place of the first of these cards among all cards of the request, which may be on several
+    nodes. It is part of the names of the leases.
     """
     @property
     def ordinals(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
@@ -404,9 +413,10 @@ class GrantOrder(google.protobuf.message.Message):
         neighbours: global___Neighbours | None = ...,
         ttl_seconds: builtins.float = ...,
         reserve_seconds: builtins.float = ...,
+        first_place: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["neighbours", b"neighbours", "quota", b"quota"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "neighbours", b"neighbours", "ordinals", b"ordinals", "quota", b"quota", "request_id", b"request_id", "reserve_seconds", b"reserve_seconds", "tenant", b"tenant", "ttl_seconds", b"ttl_seconds", "whole", b"whole"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "first_place", b"first_place", "neighbours", b"neighbours", "ordinals", b"ordinals", "quota", b"quota", "request_id", b"request_id", "reserve_seconds", b"reserve_seconds", "tenant", b"tenant", "ttl_seconds", b"ttl_seconds", "whole", b"whole"]) -> None: ...
 
 global___GrantOrder = GrantOrder
 

@@ -126,6 +126,8 @@ class SubmitRequest(google.protobuf.message.Message):
     GANG_SIZE_FIELD_NUMBER: builtins.int
     RESERVE_SECONDS_FIELD_NUMBER: builtins.int
     STAYS_FIELD_NUMBER: builtins.int
+    MAX_PER_RACK_FIELD_NUMBER: builtins.int
+    MAX_PER_ZONE_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """Chosen by the client: 16 to 64 letters, digits, dots and dashes."""
     tenant: builtins.str
@@ -140,6 +142,7 @@ class SubmitRequest(google.protobuf.message.Message):
     max_slowdown_ppm: builtins.int
     bandwidth_bps: builtins.int
     max_per_node: builtins.int
+    """The most cards of this request and of its gang in one node; 0: any number."""
     one_node: builtins.bool
     """All cards on one node."""
     wait: builtins.bool
@@ -153,6 +156,9 @@ class SubmitRequest(google.protobuf.message.Message):
     """More than 0: the cards are reserved for so many seconds, and programs run in them later."""
     stays: builtins.bool
     """The client ends this call only when its program has its leases, or will not come."""
+    max_per_rack: builtins.int
+    """As max_per_node."""
+    max_per_zone: builtins.int
     @property
     def quota(self) -> rgpu_common.v1.lease_pb2.Quota: ...
     @property
@@ -186,9 +192,11 @@ class SubmitRequest(google.protobuf.message.Message):
         gang_size: builtins.int = ...,
         reserve_seconds: builtins.int = ...,
         stays: builtins.bool = ...,
+        max_per_rack: builtins.int = ...,
+        max_per_zone: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_max_slowdown_ppm", b"_max_slowdown_ppm", "max_slowdown_ppm", b"max_slowdown_ppm", "neighbours", b"neighbours", "place", b"place", "profile", b"profile", "quota", b"quota"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_max_slowdown_ppm", b"_max_slowdown_ppm", "bandwidth_bps", b"bandwidth_bps", "cards", b"cards", "farthest", b"farthest", "gang", b"gang", "gang_size", b"gang_size", "max_per_node", b"max_per_node", "max_slowdown_ppm", b"max_slowdown_ppm", "mig", b"mig", "model", b"model", "neighbours", b"neighbours", "one_node", b"one_node", "place", b"place", "pool", b"pool", "profile", b"profile", "quota", b"quota", "request_id", b"request_id", "reserve_seconds", b"reserve_seconds", "stays", b"stays", "tenant", b"tenant", "wait", b"wait", "waited_seconds", b"waited_seconds", "whole", b"whole"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_max_slowdown_ppm", b"_max_slowdown_ppm", "bandwidth_bps", b"bandwidth_bps", "cards", b"cards", "farthest", b"farthest", "gang", b"gang", "gang_size", b"gang_size", "max_per_node", b"max_per_node", "max_per_rack", b"max_per_rack", "max_per_zone", b"max_per_zone", "max_slowdown_ppm", b"max_slowdown_ppm", "mig", b"mig", "model", b"model", "neighbours", b"neighbours", "one_node", b"one_node", "place", b"place", "pool", b"pool", "profile", b"profile", "quota", b"quota", "request_id", b"request_id", "reserve_seconds", b"reserve_seconds", "stays", b"stays", "tenant", b"tenant", "wait", b"wait", "waited_seconds", b"waited_seconds", "whole", b"whole"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_max_slowdown_ppm", b"_max_slowdown_ppm"]) -> typing.Literal["max_slowdown_ppm"] | None: ...
 
 global___SubmitRequest = SubmitRequest
@@ -242,6 +250,30 @@ class InLine(google.protobuf.message.Message):
 global___InLine = InLine
 
 @typing.final
+class PlacedOn(google.protobuf.message.Message):
+    """Cards of one node."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: builtins.int
+    ADDRESS_FIELD_NUMBER: builtins.int
+    ORDINALS_FIELD_NUMBER: builtins.int
+    node: builtins.str
+    address: builtins.str
+    @property
+    def ordinals(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        node: builtins.str = ...,
+        address: builtins.str = ...,
+        ordinals: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "node", b"node", "ordinals", b"ordinals"]) -> None: ...
+
+global___PlacedOn = PlacedOn
+
+@typing.final
 class PlacedAt(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -251,7 +283,9 @@ class PlacedAt(google.protobuf.message.Message):
     REASON_FIELD_NUMBER: builtins.int
     TENANT_FIELD_NUMBER: builtins.int
     REQUEST_ID_FIELD_NUMBER: builtins.int
+    OTHERS_FIELD_NUMBER: builtins.int
     node: builtins.str
+    """The node of the first cards."""
     address: builtins.str
     """As RGPU_SERVER has it."""
     reason: builtins.str
@@ -262,6 +296,10 @@ class PlacedAt(google.protobuf.message.Message):
     """Of a reservation that was asked for by its name."""
     @property
     def ordinals(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def others(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PlacedOn]:
+        """The other nodes, if the cards are on several. Their cards follow in this order."""
+
     def __init__(
         self,
         *,
@@ -271,8 +309,9 @@ class PlacedAt(google.protobuf.message.Message):
         reason: builtins.str = ...,
         tenant: builtins.str = ...,
         request_id: builtins.str = ...,
+        others: collections.abc.Iterable[global___PlacedOn] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "node", b"node", "ordinals", b"ordinals", "reason", b"reason", "request_id", b"request_id", "tenant", b"tenant"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "node", b"node", "ordinals", b"ordinals", "others", b"others", "reason", b"reason", "request_id", b"request_id", "tenant", b"tenant"]) -> None: ...
 
 global___PlacedAt = PlacedAt
 
@@ -605,6 +644,7 @@ class PoolCard(google.protobuf.message.Message):
     POOL_FIELD_NUMBER: builtins.int
     LEASES_FIELD_NUMBER: builtins.int
     OTHERS_FIELD_NUMBER: builtins.int
+    MIG_FIELD_NUMBER: builtins.int
     ordinal: builtins.int
     model: builtins.str
     memory_bytes: builtins.int
@@ -613,6 +653,8 @@ class PoolCard(google.protobuf.message.Message):
     pool: builtins.str
     others: builtins.int
     """Those of others."""
+    mig: builtins.str
+    """As CardReport has it."""
     @property
     def leases(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PoolLease]:
         """Those that the caller may see."""
@@ -628,8 +670,9 @@ class PoolCard(google.protobuf.message.Message):
         pool: builtins.str = ...,
         leases: collections.abc.Iterable[global___PoolLease] | None = ...,
         others: builtins.int = ...,
+        mig: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["leases", b"leases", "memory_bytes", b"memory_bytes", "model", b"model", "ordinal", b"ordinal", "others", b"others", "pool", b"pool", "used_bytes", b"used_bytes", "used_ppm", b"used_ppm"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["leases", b"leases", "memory_bytes", b"memory_bytes", "mig", b"mig", "model", b"model", "ordinal", b"ordinal", "others", b"others", "pool", b"pool", "used_bytes", b"used_bytes", "used_ppm", b"used_ppm"]) -> None: ...
 
 global___PoolCard = PoolCard
 

@@ -24,21 +24,21 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1brgpu_common/v1/device.proto\x12\x07rgpu.v1\"\x14\n\x12ListDevicesRequest\"\xbf\x01\n\x13ListDevicesResponse\x12 \n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x0f.rgpu.v1.Device\x12\x16\n\x0eserver_release\x18\x02 \x01(\t\x12\x12\n\nwire_major\x18\x03 \x01(\r\x12\x12\n\nwire_minor\x18\x04 \x01(\r\x12\x10\n\x08\x64raining\x18\x05 \x01(\x08\x12\x1e\n\x11\x65nd_after_seconds\x18\x06 \x01(\x01H\x00\x88\x01\x01\x42\x14\n\x12_end_after_seconds\"\xf0\x01\n\x06\x44\x65vice\x12\x0f\n\x07ordinal\x18\x01 \x01(\r\x12!\n\x04kind\x18\x02 \x01(\x0e\x32\x13.rgpu.v1.DeviceKind\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0c\n\x04uuid\x18\x04 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x05 \x01(\x04\x12\x1b\n\x13leased_memory_bytes\x18\x06 \x01(\x04\x12\x19\n\x11used_memory_bytes\x18\x07 \x01(\x04\x12\x18\n\x10leased_share_ppm\x18\x08 \x01(\x04\x12\x0e\n\x06leases\x18\t \x01(\r\x12\x10\n\x08sessions\x18\n \x01(\r\x12\x0c\n\x04pool\x18\x0b \x01(\t*Y\n\nDeviceKind\x12\x1b\n\x17\x44\x45VICE_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14\x44\x45VICE_KIND_EMULATED\x10\x01\x12\x14\n\x10\x44\x45VICE_KIND_CUDA\x10\x02\x32Y\n\rDeviceService\x12H\n\x0bListDevices\x12\x1b.rgpu.v1.ListDevicesRequest\x1a\x1c.rgpu.v1.ListDevicesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1brgpu_common/v1/device.proto\x12\x07rgpu.v1\"\x14\n\x12ListDevicesRequest\"\xbf\x01\n\x13ListDevicesResponse\x12 \n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x0f.rgpu.v1.Device\x12\x16\n\x0eserver_release\x18\x02 \x01(\t\x12\x12\n\nwire_major\x18\x03 \x01(\r\x12\x12\n\nwire_minor\x18\x04 \x01(\r\x12\x10\n\x08\x64raining\x18\x05 \x01(\x08\x12\x1e\n\x11\x65nd_after_seconds\x18\x06 \x01(\x01H\x00\x88\x01\x01\x42\x14\n\x12_end_after_seconds\"\xfd\x01\n\x06\x44\x65vice\x12\x0f\n\x07ordinal\x18\x01 \x01(\r\x12!\n\x04kind\x18\x02 \x01(\x0e\x32\x13.rgpu.v1.DeviceKind\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0c\n\x04uuid\x18\x04 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x05 \x01(\x04\x12\x1b\n\x13leased_memory_bytes\x18\x06 \x01(\x04\x12\x19\n\x11used_memory_bytes\x18\x07 \x01(\x04\x12\x18\n\x10leased_share_ppm\x18\x08 \x01(\x04\x12\x0e\n\x06leases\x18\t \x01(\r\x12\x10\n\x08sessions\x18\n \x01(\r\x12\x0c\n\x04pool\x18\x0b \x01(\t\x12\x0b\n\x03mig\x18\x0c \x01(\t*Y\n\nDeviceKind\x12\x1b\n\x17\x44\x45VICE_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14\x44\x45VICE_KIND_EMULATED\x10\x01\x12\x14\n\x10\x44\x45VICE_KIND_CUDA\x10\x02\x32Y\n\rDeviceService\x12H\n\x0bListDevices\x12\x1b.rgpu.v1.ListDevicesRequest\x1a\x1c.rgpu.v1.ListDevicesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rgpu_common.v1.device_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DEVICEKIND']._serialized_start=499
-  _globals['_DEVICEKIND']._serialized_end=588
+  _globals['_DEVICEKIND']._serialized_start=512
+  _globals['_DEVICEKIND']._serialized_end=601
   _globals['_LISTDEVICESREQUEST']._serialized_start=40
   _globals['_LISTDEVICESREQUEST']._serialized_end=60
   _globals['_LISTDEVICESRESPONSE']._serialized_start=63
   _globals['_LISTDEVICESRESPONSE']._serialized_end=254
   _globals['_DEVICE']._serialized_start=257
-  _globals['_DEVICE']._serialized_end=497
-  _globals['_DEVICESERVICE']._serialized_start=590
-  _globals['_DEVICESERVICE']._serialized_end=679
+  _globals['_DEVICE']._serialized_end=510
+  _globals['_DEVICESERVICE']._serialized_start=603
+  _globals['_DEVICESERVICE']._serialized_end=692
 # @@protoc_insertion_point(module_scope)

@@ -96,6 +96,7 @@ class Device(google.protobuf.message.Message):
     LEASES_FIELD_NUMBER: builtins.int
     SESSIONS_FIELD_NUMBER: builtins.int
     POOL_FIELD_NUMBER: builtins.int
+    MIG_FIELD_NUMBER: builtins.int
     ordinal: builtins.int
     """The number that a client gives as --device."""
     kind: global___DeviceKind.ValueType
@@ -111,6 +112,8 @@ class Device(google.protobuf.message.Message):
     leases: builtins.int
     sessions: builtins.int
     pool: builtins.str
+    mig: builtins.str
+    """The profile of a MIG slice, as 1g.10gb; empty for a whole GPU."""
     def __init__(
         self,
         *,
@@ -125,7 +128,8 @@ class Device(google.protobuf.message.Message):
         leases: builtins.int = ...,
         sessions: builtins.int = ...,
         pool: builtins.str = ...,
+        mig: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["kind", b"kind", "leased_memory_bytes", b"leased_memory_bytes", "leased_share_ppm", b"leased_share_ppm", "leases", b"leases", "memory_bytes", b"memory_bytes", "name", b"name", "ordinal", b"ordinal", "pool", b"pool", "sessions", b"sessions", "used_memory_bytes", b"used_memory_bytes", "uuid", b"uuid"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["kind", b"kind", "leased_memory_bytes", b"leased_memory_bytes", "leased_share_ppm", b"leased_share_ppm", "leases", b"leases", "memory_bytes", b"memory_bytes", "mig", b"mig", "name", b"name", "ordinal", b"ordinal", "pool", b"pool", "sessions", b"sessions", "used_memory_bytes", b"used_memory_bytes", "uuid", b"uuid"]) -> None: ...
 
 global___Device = Device

@@ -19,7 +19,9 @@ def location_of(facts: DeviceFacts) -> tuple[str, ...]:
     if facts.kind != "cuda":
         return ()
     bus = _bus_of(facts.uuid)
-    return place_of(bus) if bus else ()
+    place = place_of(bus) if bus else ()
+    # The slices of one GPU are closer to each other than to those of another one.
+    return (*place, bus.lower()) if place and facts.mig else place
 
 
 def place_of(bus: str, sys: Path = SYS) -> tuple[str, ...]:
@@ -51,6 +53,8 @@ def _bus_of(uuid: str) -> str:
         return ""
     try:
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        if uuid.startswith("MIG-"):
+            handle = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
         bus = pynvml.nvmlDeviceGetPciInfo(handle).busId
         return bus.decode() if isinstance(bus, bytes) else str(bus)
     except pynvml.NVMLError:

@@ -58,7 +58,7 @@ class Orders:
         if held:
             return _as_held(order, held)
         granted = []
-        for place, ordinal in enumerate(order.ordinals):
+        for place, ordinal in enumerate(order.ordinals, start=order.first_place):
             answer = self._grant_one(order, place, ordinal)
             if isinstance(answer, str):
                 granted.append(answer)
@@ -160,8 +160,9 @@ def _wrong(order: agent_pb2.GrantOrder) -> str:
         check_tenant(order.tenant)
     except UsageError as error:
         return str(error)
-    if not 0 < len(order.ordinals) <= MAX_REQUEST_CARDS:
-        return f"the order names {len(order.ordinals)} cards"
+    cards = len(order.ordinals)
+    if not cards or order.first_place + cards > MAX_REQUEST_CARDS:
+        return f"the order names {cards} cards from place {order.first_place} on"
     if len(set(order.ordinals)) < len(order.ordinals):
         return "the order names a card twice"
     if not 0 <= order.reserve_seconds <= MAX_RESERVE_SECONDS:  # nor a number that is none

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from netprobe.identity import machine_name, read_boot_id
 from netprobe.netdev import SOFTWARE, net_devices
 from rgpu_common import release
+from rgpu_common.mig import bare_name
 from rgpu_common.units import PPM
 from rgpu_common.v1 import agent_pb2, network_pb2
 from rgpu_server.agent.location import location_of
@@ -102,11 +103,13 @@ def _cards(node: Node, inventory: Inventory) -> list[agent_pb2.CardReport]:
     return [
         agent_pb2.CardReport(
             ordinal=device.ordinal,
-            model=device.model,
+            model=bare_name(device.model),
             uuid=inventory.facts[device.ordinal].uuid,
             memory_bytes=device.memory_bytes,
             pool=device.pool,
             location=location_of(inventory.facts[device.ordinal]),
+            mig=inventory.facts[device.ordinal].mig,
+            part_ppm=inventory.facts[device.ordinal].part_ppm,
         )
         for device in node.devices
     ]

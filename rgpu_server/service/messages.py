@@ -126,6 +126,7 @@ def device_message(view: DeviceView) -> device_pb2.Device:
         leases=view.leases,
         sessions=view.sessions,
         pool=view.pool,
+        mig=view.facts.mig,
     )
 
 

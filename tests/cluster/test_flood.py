@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cluster.samples import GIB, PERCENT, node, request
-from rgpu_cluster.core import dealing
 from rgpu_cluster.core import events as ev
+from rgpu_cluster.core import together
 from rgpu_cluster.core.actions import Action, Grant
 from rgpu_cluster.core.limits import SECOND, Limits
 from rgpu_cluster.core.manager import Manager
@@ -22,12 +22,12 @@ class Counted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.searches = 0
-        self._place = dealing.place
-        monkeypatch.setattr(dealing, "place", self._counted)
+        self._place = together.place
+        monkeypatch.setattr(together, "place", self._counted)
 
-    def _counted(self, *arguments: Any) -> Any:
+    def _counted(self, *arguments: Any, **options: Any) -> Any:
         self.searches += 1
-        return self._place(*arguments)
+        return self._place(*arguments, **options)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -14,11 +15,12 @@ from cluster.samples import GIB, PERCENT
 from cluster.world import World
 from rgpu_cluster.core import events as ev
 from rgpu_cluster.core.book import Stage
-from rgpu_cluster.core.card import Labels
+from rgpu_cluster.core.card import CardId, Labels
 from rgpu_cluster.core.decision import Refusal
 from rgpu_cluster.core.limits import SECOND
-from rgpu_cluster.core.place import place
 from rgpu_cluster.core.request import Client, Request
+from rgpu_cluster.core.score import PRESETS
+from rgpu_cluster.core.together import place_all
 from rgpu_common.units import PPM
 
 STEPS = int(os.environ.get("RGPU_CLUSTER_STEPS", "10000"))
@@ -29,18 +31,31 @@ MOST_ALIVE = 60
 
 def random_request(chance: random.Random, number: int) -> Request:
     whole = chance.random() < 0.25
+    one_node = chance.random() < 0.3
     return Request(
         id=f"run-{number}",
         tenant=chance.choice("abc"),
         share_ppm=PPM if whole else chance.choice((0, 10, 30, 50, 100)) * PERCENT,
-        memory_bytes=chance.choice((1, 4, 8, 16)) * GIB,
+        memory_bytes=chance.choice((1, 4, 8, 10)) * GIB,
         cards=chance.choice((1, 1, 1, 1, 2, 3)),
         whole=whole,
         client=Client("", chance.choice(("r0", "r1"))),
+        mig=chance.choice(("", "", "", "1g.10gb")),
+        one_node=one_node,
+        max_per_node=0 if one_node else chance.choice((0, 0, 1, 2)),
+        max_per_rack=0 if one_node else chance.choice((0, 0, 1, 2)),
+        max_per_zone=0 if one_node else chance.choice((0, 0, 2)),
         labels=Labels(exclusion=chance.choice(("", "", "", "x"))),
         priority=chance.choice((0, 0, 1)),
-        reserve_seconds=chance.choice((0, 0, 0, 0, 5, 60, 600)),
+        reserve_seconds=chance.choice((0, 0, 0, 0, 5, 60, 600)) if one_node else 0,
     )
+
+
+def ask_gang(world: World, chance: random.Random, number: int) -> None:
+    """Members that are alike, as the runs of one program are."""
+    size, one = chance.choice((2, 3)), random_request(chance, number)
+    for member in range(size):
+        world.ask(replace(one, id=f"{one.id}-{member}"), gang=f"gang-{number}", size=size)
 
 
 def step(world: World, chance: random.Random, number: int) -> None:
@@ -48,8 +63,10 @@ def step(world: World, chance: random.Random, number: int) -> None:
     world.pass_time(chance.choice((0, SECOND // 10, SECOND, 4 * SECOND)))
     world.expire()
     roll = chance.random()
-    if roll < 0.25 and len(world.alive) < MOST_ALIVE:
+    if roll < 0.2 and len(world.alive) < MOST_ALIVE:
         world.ask(random_request(chance, number))
+    elif roll < 0.25 and len(world.alive) < MOST_ALIVE:
+        ask_gang(world, chance, number)
     elif roll < 0.32 and world.told:
         run = chance.choice(sorted(world.told))
         if not world.alive[run].reserved:
@@ -109,11 +126,17 @@ def check_at_rest(world: World) -> None:
     world.settle()
     pool = world.manager.pool
     assert all(booking.stage is Stage.PLACED for booking in world.manager.book)
-    held = {
-        request: set(cards)
-        for daemon in world.daemons.values()
-        for request, (cards, _) in daemon.leases.items()
-    }
+    held: dict[str, set[CardId]] = {}
+    attempts: dict[str, set[int]] = {}
+    for daemon in world.daemons.values():
+        for request, (cards, one) in daemon.leases.items():
+            held.setdefault(request, set()).update(cards)
+            attempts.setdefault(request, set()).add(one.attempt)
+    for request, cards_of in held.items():
+        assert len(cards_of) == world.alive[request].cards, "a request with some of its cards"
+        assert len(attempts[request]) == 1
+        told = world.told.get(request)
+        assert told is None or set(told) == cards_of, "a program runs on other cards"
     assert set(held) <= set(world.alive), "a lease without a client"
     waiting = {entry.request.id for entry in world.manager.line}
     assert set(world.alive) == set(held) | waiting, "a request was lost"
@@ -122,7 +145,10 @@ def check_at_rest(world: World) -> None:
     for request in held:
         assert set(pool.leases()[request]) >= held[request]
     for entry in world.manager.line:
-        answer = place(pool, entry.request, world.manager.paths)
+        gang = world.manager.line.gang(entry.gang) if entry.gang else [entry]
+        if len(gang) < entry.gang_size:
+            continue  # the others have ended before it began
+        answer = place_all(pool, gang, world.manager.paths, PRESETS["fgd"])
         assert isinstance(answer, Refusal), "a card is free while a fitting request waits"
 
 
@@ -130,8 +156,8 @@ def check_at_rest(world: World) -> None:
 def test_nothing_is_lost_left_over_or_promised_twice(seed: int) -> None:
     chance = random.Random(seed)
     world = World()
-    for number in range(4):
-        world.add(f"n{number}", 1 + number % 3)
+    for number in range(5):
+        world.add(f"n{number}", 1 + number % 3, slices=2 if number == 1 else 0)
     for number in range(STEPS // SEEDS):
         step(world, chance, number)
         check_never_above_a_card(world)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import combinations
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.samples import GIB, holding, node, pool_of
-from rgpu_cluster.core.card import Card, Labels, Load
+from rgpu_cluster.core.card import Card, CardId, Labels, Load
 from rgpu_cluster.core.decision import Decision
 from rgpu_cluster.core.paths import Paths
 from rgpu_cluster.core.place import place
@@ -30,6 +35,7 @@ def requests(draw: st.DrawFn, number: int) -> Request:
     if whole:
         asked_labels = Labels("", asked_labels.anti_affinity, asked_labels.exclusion)
     home = draw(st.sampled_from(("", "n0")))
+    one_node = draw(st.booleans())
     farthest = draw(st.sampled_from((Mode.NEAR, Mode.ANY) + ((Mode.LOCAL,) if home else ())))
     return Request(
         id=f"run-{number}",
@@ -42,23 +48,56 @@ def requests(draw: st.DrawFn, number: int) -> Request:
         client=Client(home, draw(st.sampled_from(("r0", "r1")))),
         farthest=farthest,
         labels=asked_labels,
-        max_per_node=draw(st.integers(0, 2)),
+        mig=draw(st.sampled_from(("", "", "1g.10gb"))),
+        one_node=one_node,
+        max_per_node=0 if one_node else draw(st.integers(0, 2)),
+        max_per_rack=0 if one_node else draw(st.integers(0, 2)),
+        max_per_zone=0 if one_node else draw(st.integers(0, 2)),
     )
 
 
 def pools() -> Pool:
-    """Six cards on three nodes of two racks and two models."""
+    """Eight cards on four nodes of three racks, two zones and two models; two are MIG slices.
+
+    The racks r0 of the two zones are two racks.
+    """
     return pool_of(
-        node("n0", 3, 8 * GIB, rack="r0"),
-        node("n1", 2, 8 * GIB, rack="r0"),
-        node("n2", 1, 10 * GIB, rack="r1", model="A100"),
+        node("n0", 2, 8 * GIB, rack="r0", zone="z0"),
+        node("n1", 2, 8 * GIB, rack="r1", zone="z0"),
+        node("n2", 1, 10 * GIB, rack="r0", zone="z1", model="A100"),
+        replace(node("n3", 1, 8 * GIB, rack="r0", zone="z0"), cards=mixed("n3")),
     )
+
+
+def mixed(name: str) -> tuple[Card, ...]:
+    """A GPU, and two slices of another one."""
+    slice_of = Card(CardId(name, 1), "H100", 10 * GIB, mig="1g.10gb", part_ppm=PPM // 7)
+    return (
+        Card(CardId(name, 0), "H100", 8 * GIB),
+        slice_of,
+        replace(slice_of, id=CardId(name, 2)),
+    )
+
+
+def place_of(pool: Pool, card: CardId) -> tuple[str, str, str]:
+    """The node, the rack and the zone of a card."""
+    there = pool.node(card.node)
+    assert there is not None
+    return card.node, f"{there.zone}/{there.rack}", there.zone
+
+
+def keeps_bounds(pool: Pool, cards: Iterable[CardId], asked: Request) -> bool:
+    """Whether so many cards of a request may be together, said by counting alone."""
+    bounds = (asked.max_per_node, asked.max_per_rack, asked.max_per_zone)
+    counts = Counter(p for card in cards for p in enumerate(place_of(pool, card)))
+    kept = all(not bounds[level] or n <= bounds[level] for (level, _), n in counts.items())
+    return kept and not (asked.one_node and len({card.node for card in cards}) > 1)
 
 
 def fits(pool: Pool, card: Card, asked: Request) -> bool:
     """Whether one card can take the request, said without classes, filters or modes."""
     load: Load = pool.load(card.id)
-    rack = {"n0": "r0", "n1": "r0", "n2": "r1"}[card.id.node]
+    rack = place_of(pool, card.id)[1].partition("/")[2]
     at_home = card.id.node == asked.client.node
     near = at_home or rack == asked.client.rack
     reach = at_home or asked.farthest is Mode.ANY or (asked.farthest is Mode.NEAR and near)
@@ -75,17 +114,14 @@ def fits(pool: Pool, card: Card, asked: Request) -> bool:
         and (not wish.anti_affinity or wish.anti_affinity not in load.anti_affinity)
         and (not wish.affinity or wish.affinity in load.affinity)
     )
-    return reach and room and labelled and asked.model in ("", card.model)
+    kind = asked.model in ("", card.model) and asked.mig == card.mig
+    return reach and room and labelled and kind
 
 
 def feasible(pool: Pool, asked: Request) -> bool:
-    """Whether enough cards fit at once. Each card of a request is another card."""
-    on_node: dict[str, int] = {}
-    for card in pool.cards():
-        if fits(pool, card, asked):
-            on_node[card.id.node] = on_node.get(card.id.node, 0) + 1
-    cap = asked.max_per_node or asked.cards
-    return sum(min(count, cap) for count in on_node.values()) >= asked.cards
+    """Whether enough cards fit at once: every choice of cards is looked at."""
+    fitting = [card.id for card in pool.cards() if fits(pool, card, asked)]
+    return any(keeps_bounds(pool, some, asked) for some in combinations(fitting, asked.cards))
 
 
 @settings(max_examples=150, deadline=None)
@@ -104,6 +140,7 @@ def test_what_fits_is_placed_and_what_is_placed_fits(data: st.DataObject) -> Non
             continue
         for candidate in (answer.chosen, *answer.others):
             assert len(set(candidate.cards)) == asked.cards
+            assert keeps_bounds(pool, candidate.cards, asked)
             assert all(fits(pool, pool.card(card), asked) for card in candidate.cards)
         for card in answer.chosen.cards:
             pool.take(card, holding(asked))

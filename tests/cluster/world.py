@@ -5,6 +5,7 @@ Everything is deterministic: whoever drives the world chooses which message arri
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from cluster.samples import GIB, holding, node
@@ -23,6 +24,7 @@ from rgpu_cluster.core.actions import (
 )
 from rgpu_cluster.core.book import Stage
 from rgpu_cluster.core.card import CardId, Holding
+from rgpu_cluster.core.decision import Decision
 from rgpu_cluster.core.limits import SECOND
 from rgpu_cluster.core.manager import Manager
 from rgpu_cluster.core.node import Node
@@ -129,14 +131,22 @@ class World:
     daemons: dict[str, Daemon] = field(default_factory=dict)
     alive: dict[str, Request] = field(default_factory=dict)
     told: dict[str, tuple[CardId, ...]] = field(default_factory=dict)
+    gangs: dict[str, tuple[str, int]] = field(default_factory=dict)
     post: list[Grant | Revoke | Abandon] = field(default_factory=list)
     replies: list[ev.Event] = field(default_factory=list)
     now_ns: int = SECOND
     # The daemons' time; the manager's clock may jump.
     true_ns: int = SECOND
 
-    def add(self, name: str, cards: int) -> None:
-        self.daemons[name] = Daemon(node(name, cards, 16 * GIB, rack=f"r{len(self.daemons) % 2}"))
+    def add(self, name: str, cards: int, slices: int = 0) -> None:
+        """A node with GPUs, and with MIG slices of another GPU."""
+        rack, zone = f"r{len(self.daemons) % 2}", f"z{len(self.daemons) // 4}"
+        plain = node(name, cards + slices, 16 * GIB, rack=rack, zone=zone)
+        carved = [
+            replace(card, mig="1g.10gb", part_ppm=PPM // 7, memory_bytes=10 * GIB)
+            for card in plain.cards[cards:]
+        ]
+        self.daemons[name] = Daemon(replace(plain, cards=(*plain.cards[:cards], *carved)))
         self.tell(self.daemons[name].report())
 
     def tell(self, event: ev.Event) -> None:
@@ -151,6 +161,7 @@ class World:
             case Grant() | Revoke() | Abandon():
                 self.post.append(action)
             case Placed(request, decision):
+                check_bounds(self, decision)
                 if request in self.alive:
                     self.told[request] = decision.chosen.cards
             case Ended(request):
@@ -179,9 +190,10 @@ class World:
         there = any(request in daemon.leases for daemon in self.daemons.values())
         return request in self.told and self.alive[request].reserved and not there
 
-    def ask(self, request: Request) -> None:
+    def ask(self, request: Request, gang: str = "", size: int = 1) -> None:
         self.alive[request.id] = request
-        self.tell(ev.Asked(request, wait=True))
+        self.gangs[request.id] = gang, size
+        self.tell(ev.Asked(request, wait=True, gang=gang, gang_size=size))
 
     def come(self, request: str) -> None:
         """The program of a run that knows its place comes for its leases."""
@@ -280,12 +292,14 @@ class World:
                     request = booking.entry.request.id
                     self.post.append(Revoke(request, name, booking.entry.attempt))
         for name, daemon in self.daemons.items():
-            for request in list(daemon.leases):
+            for request, (cards, one) in list(daemon.leases.items()):
                 known = request in self.manager.book
-                if daemon.up and request not in self.alive and not known:
-                    # Its sessions have ended, so the lease expires.
-                    attempt = daemon.leases[request][1].attempt
-                    self.post.append(Revoke(request, name, attempt))
+                ended = request not in self.alive and not known
+                # Its program has been told other cards, so nobody comes for this lease.
+                unused = not set(cards) <= set(self.told.get(request, cards))
+                if daemon.up and (ended or unused):
+                    # It has no sessions, so it expires.
+                    self.post.append(Revoke(request, name, one.attempt))
 
     def restart_manager(self) -> None:
         """The manager is killed and started: it knows nothing; agents and clients come back."""
@@ -296,8 +310,28 @@ class World:
             if daemon.up:
                 self.tell(daemon.report())
         for request in list(self.alive.values()):
-            if not (request.reserved and request.id in self.told):
-                self.tell(ev.Asked(request, wait=True))
+            # A client whose program runs asks no more; nor does who was told of a reservation.
+            if request.id not in self.told:
+                self.ask(request, *self.gangs[request.id])
             elif self._over(request.id):
-                # Who has been told of a reservation asks no more, and this one is over.
                 del self.alive[request.id], self.told[request.id]
+
+
+def check_bounds(world: World, decision: Decision) -> None:
+    """Asserts that a request has the cards that it asked for, no more of one place than allowed."""
+    asked, cards = decision.request, decision.chosen.cards
+    assert len(set(cards)) == asked.cards
+    if decision.chosen.transport == "" and decision.chosen.score.total == 0:
+        return  # taken over after a restart
+    places = [(card.node, _site(world, card.node)) for card in cards]
+    for most, of in (
+        (asked.max_per_node, [name for name, _ in places]),
+        (asked.max_per_rack, [site for _, site in places]),
+        (asked.max_per_zone, [zone for _, (_, zone) in places]),
+    ):
+        assert not most or max(Counter(of).values()) <= most, decision
+    assert not asked.one_node or len({name for name, _ in places}) == 1
+
+
+def _site(world: World, name: str) -> tuple[str, str]:
+    return world.daemons[name].node.rack, world.daemons[name].node.zone

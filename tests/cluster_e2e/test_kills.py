@@ -110,7 +110,8 @@ def one_round(nodes: Nodes, chance: random.Random) -> list[str]:
         for _ in range(chance.randrange(2, 5)):
             part = chance.choice(("20%", "50%", "90%"))
             source = counts(chance.choice((2, 20, 100)))
-            options = ("--share", part, "--memory", "300MiB", "--wait")
+            several = chance.choice(((), (), ("--cards", "2", "--across-nodes")))
+            options = ("--share", part, "--memory", "300MiB", "--wait", *several)
             runs.append(start(nodes.manager.address, *options, source=source))
         for _ in range(chance.randrange(1, 3)):
             pause(chance, 1.5)

@@ -119,7 +119,7 @@ def test_two_at_once_share_its_memory_and_its_share(nodes: Nodes, manager: str) 
             assert run.stdout is not None
             assert run.stdout.readline() == f"{64 << 20}\n"
         (lease,) = nodes.leases(found["node"])
-        assert lease["sessions"] == 2
+        assert len(lease["session_ids"]) == 2
         assert ended(first)[0] == ended(second)[0] == 0
 
 
@@ -137,7 +137,8 @@ def test_it_ends_by_itself_and_a_program_that_runs_is_told(nodes: Nodes, manager
     found = reserve(manager, *SMALL, seconds="4s")
     with started(manager, "--reservation", found["id"], source=ENDLESS) as run:
         status, lines, errors = ended(run)
-    assert (status, lines) == (3, ["open", "ended with 46"])
+    # 911: the connection is gone, which a call notices first on some transports.
+    assert (status, lines) in [(3, ["open", "ended with 46"]), (3, ["open", "ended with 911"])]
     assert f"the time of reservation {found['id']} is over; reserve for longer with" in errors
     wait_until(lambda: not reservations(nodes))
     assert nodes.leases(found["node"]) == []
@@ -197,7 +198,7 @@ def test_a_tenant_has_at_most_so_many(manager: str) -> None:
     [
         (("reserve", "--for", "3h"), "the longest here is 2 h"),
         (("reserve", "--for", "soon"), "write 90s, 30min, 2h or 1d"),
-        (("reserve", "--for", "1h", "--name", "-x"), "--name is 1 to 31 letters"),
+        (("reserve", "--for", "1h", "--name", "x_y"), "--name is 1 to 31 letters"),
         (("reserve", "--for", "1h", "--memory", "4GiB"), "the largest card has"),
         (("run", "--reservation", "x" * 300, "--", "true"), "has no reservation"),
         (("run", "--reservation", "res-0123456789abcdef", "--", "true"), "has no reservation"),

@@ -212,7 +212,7 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
         ("listen = ['unix:relative']", "a Unix socket is written unix:/PATH"),
         (
             "devices = ['gpu']",
-            "'gpu' is not a device: write emulated, emulated:8GiB, cuda or cuda:0",
+            "'gpu' is not a device: write emulated, emulated:8GiB, emulated:8GiB,mig=1g.10gb, cuda",
         ),
         ("devices = ['emulated:1']", "an emulated device needs at least 1MiB"),
         ("devices = ['emulated:900000TiB']", "an emulated device has at most 512 GiB"),
@@ -250,7 +250,7 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
             "tenants.a.quota.m.share: 'many' is not a number of devices: write 2.5",
         ),
         ("[tenants.a.quota.m]\nshares = 1", "unknown key 'tenants.a.quota.m.shares'"),
-        ("devices = []", "a server has 1 to 16 devices, asked for are 0"),
+        ("devices = []", "a server has 1 to 64 devices, asked for are 0"),
         ("insecure = 'yes'", "insecure is 'yes', which is not true or false"),
         ("leases = 1", "leases is 1, which is not a table [leases]"),
         ("[leases]\nshare = 1.5", "leases.share: '1.5' is not a share"),

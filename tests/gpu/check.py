@@ -30,6 +30,7 @@ START_SECONDS = 20.0
 FIGURES_LIMIT_SECONDS = 120.0
 # Two processes in one lease; a worker on its own serves one.
 NEEDS_SERVER = ("free_across_processes", "processes_share")
+SLICE = re.compile(r"^\s+MIG (\S+)\s.*\(UUID: (MIG-[0-9a-f-]+)\)", re.MULTILINE)
 FIGURE = re.compile(r"^(\w+) ([\d.]+) (\S+)$", re.MULTILINE)
 
 
@@ -92,13 +93,19 @@ def find_parts(build: Path | None) -> Parts:
 
 
 @contextlib.contextmanager
-def worker(parts: Parts, driver: str, folder: Path) -> Iterator[str]:
-    """A worker on NVIDIA's driver that listens on a Unix socket; gives its address."""
+def worker(parts: Parts, driver: str, folder: Path, visible: str = "") -> Iterator[str]:
+    """A worker on NVIDIA's driver that listens on a Unix socket; gives its address.
+
+    visible: the UUID of the only device that it sees; "": it sees all.
+    """
+    environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": visible} if visible else {})}
     address = f"unix:{folder}/worker.sock"
     command = [str(parts.worker), "--listen", address, "--library", driver, "--no-sandbox"]
     log = folder / "worker.log"
     with log.open("w") as output:
-        process = subprocess.Popen(command, cwd="/", stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, cwd="/", env=environment, stdout=output, stderr=subprocess.STDOUT
+        )
     try:
         deadline = time.monotonic() + START_SECONDS
         while not listens(folder / "worker.sock"):
@@ -156,6 +163,34 @@ def check_programs(
     return right
 
 
+def mig_slices() -> list[tuple[str, str]]:
+    """Returns the profile and the UUID of each MIG slice of this machine."""
+    try:
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+    except OSError:
+        return []
+    return SLICE.findall(done.stdout)
+
+
+def check_slices(name: str, binaries: Path, parts: Parts, driver: str, folder: Path) -> bool:
+    """Runs a litmus program on each MIG slice both ways, as a server's worker opens it."""
+    right, slices = True, mig_slices()
+    print(f"\n{'MIG slice':44} {'in process':>14} {'over the wire':>14}" if slices else
+          "\nThere is no MIG slice to check on.")  # fmt: skip
+    for profile, uuid in slices:
+        cells = []
+        with worker(parts, driver, folder, uuid) as address:
+            for where, variables in environments(parts, driver, address).items():
+                variables["CUDA_VISIBLE_DEVICES"] = uuid
+                result = programs.run(binaries / name, variables)
+                cells.append(f"{result.seconds:.2f} s" if result.ok else "FAILED")
+                if not result.ok:
+                    right = False
+                    print(f"--- {name} on {uuid} {where}\n{result.text}", file=sys.stderr)
+        print(f"{profile:10} {uuid[:33]:33} {cells[0]:>14} {cells[1]:>14}", flush=True)
+    return right
+
+
 def check_costs(binaries: Path, parts: Parts, driver: str, folder: Path) -> bool:
     """Prints what calls cost both ways, and the ratio; true when both ran."""
     figures: list[dict[str, tuple[float, str]]] = []
@@ -198,6 +233,7 @@ def main() -> int:
         binaries = build_programs(folder)
         right = check_programs(names, binaries, parts, driver, folder)
         right = check_costs(binaries, parts, driver, folder) and right
+        right = check_slices(names[0], binaries, parts, driver, folder) and right
     except CannotCheckError as error:
         print(error)
         return 0

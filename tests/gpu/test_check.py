@@ -56,3 +56,26 @@ def test_the_table(tmp_path: Path) -> None:
     assert rows["blocking_free"].count(" s") == 2
     assert rows["free_across_processes"].rstrip().endswith("-")
     assert {"open", "synchronous_call", "launch_issue", "alloc_free", "to_device"} <= rows.keys()
+    assert "There is no MIG slice to check on." in done.stdout
+
+
+def test_each_mig_slice_is_checked(tmp_path: Path) -> None:
+    """A list as `nvidia-smi -L` prints it."""
+    uuid = "MIG-33333333-3333-3333-3333-333333333333"
+    listing = tmp_path / "nvidia-smi"
+    listing.write_text(
+        "#!/bin/sh\necho 'GPU 0: NVIDIA H100 (UUID: GPU-1)'\n"
+        f"echo '  MIG 1g.10gb     Device  0: (UUID: {uuid})'\n"
+    )
+    listing.chmod(0o755)
+    done = check(
+        *("--driver", str(compiled_part("rgpu_emu", "lib/librgpu_emu.so")), "blocking_free"),
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+        RGPU_EMU_COMPILER=f"{sys.executable} -m rgpu_emu.compiler",
+        RGPU_EMU_CACHE=str(tmp_path),
+        RGPU_EMU_MEMORY=str(1 << 30),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    row = next(line for line in done.stdout.splitlines() if line.startswith("1g.10gb"))
+    assert uuid[:33] in row
+    assert row.count(" s") == 2

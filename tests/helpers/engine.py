@@ -30,6 +30,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "deploy" / "docker" / "Dockerfile"
 COMPOSE_FILE = ROOT / "docker-compose.yml"
+MANAGER_FILE = ROOT / "docker-compose.manager.yml"
 SUITE = "bookworm"
 MIRROR = "http://deb.debian.org/debian"
 COMMAND_SECONDS = 120.0
@@ -103,9 +104,9 @@ class Engine:
     def podman(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         return self._run([*self._enter, "--net", "--", "podman", *words], COMMAND_SECONDS, check)
 
-    def compose(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Runs podman-compose with docker-compose.yml unchanged."""
-        command = [*self._enter, "--net", "--", "podman-compose", "-f", str(COMPOSE_FILE)]
+    def compose(self, file: Path, *words: str) -> subprocess.CompletedProcess[str]:
+        """Runs podman-compose with a compose file, unchanged."""
+        command = [*self._enter, "--net", "--", "podman-compose", "-f", str(file)]
         return self._run([*command, *words], COMMAND_SECONDS, True)
 
     def inspect(self, name: str, kind: str = "container") -> dict[str, Any]:

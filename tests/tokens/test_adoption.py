@@ -228,10 +228,15 @@ def test_a_lease_whose_page_is_broken_is_not_adopted_and_holds_nothing(state: Pa
 
 def _break_pages(loop: int) -> None:
     """Overwrites the beginning of every lease page, as an exploited worker could."""
-    for fd in Path(f"/proc/{loop}/fd").iterdir():
-        if "rgpu-lease" in os.readlink(fd):
-            with fd.open("r+b") as page:
-                page.write(bytes(8))
+    # The loop may not have read the daemon's last message yet.
+    wait_until(lambda: bool(_lease_pages(loop)))
+    for fd in _lease_pages(loop):
+        with fd.open("r+b") as page:
+            page.write(bytes(8))
+
+
+def _lease_pages(loop: int) -> list[Path]:
+    return [fd for fd in Path(f"/proc/{loop}/fd").iterdir() if "rgpu-lease" in os.readlink(fd)]
 
 
 def test_two_servers_never_share_a_state_folder(state: Path) -> None:
