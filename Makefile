@@ -8,7 +8,7 @@ BUILD ?= build/dev
 PAGES := $(shell git ls-files '*.md' ':!docs/reference/cuda.md' ':!docs/reference/ptx.md' ':!tests/spec/golden' 2>/dev/null)
 CXX_FILES := $(shell git ls-files '*.cc' '*.h' ':!tests/spec/golden' 2>/dev/null)
 
-.PHONY: dev gen check tidy test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick compat gpu-check demo-cluster demo-manager containers format clean
+.PHONY: dev gen check tidy test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick compat gpu-check demo-cluster demo-manager containers k8s format clean
 
 dev: ## a virtual environment with everything, rgpu installed in it
 	$(PYTHON) -m venv $(VENV)
@@ -106,6 +106,11 @@ demo-manager: ## a manager that places four programs on three nodes, a drain and
 containers: ## the images, and docker-compose.yml under podman (Debian 12, needs root)
 	$(BIN)/python -m pip install '.[containers]'
 	$(BIN)/pytest tests/containers --run-containers --numprocesses=0 -o faulthandler_timeout=0
+
+k8s: ## a Kubernetes control plane, built by Go into the user's cache, and the tests against it
+	$(BIN)/python -m pip install '.[test]'
+	cd tests && $(abspath $(BIN))/python -m helpers.controlplane
+	$(BIN)/pytest tests/kubernetes
 
 clean:
 	rm -rf build dist

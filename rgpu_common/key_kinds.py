@@ -109,6 +109,21 @@ class Seconds(Kind[float]):
 
 
 @dataclass(frozen=True)
+class MaybeSeconds(Kind["float | None"]):
+    """A duration in seconds; None if the key is absent."""
+
+    low: float
+    high: float
+
+    @property
+    def accepted(self) -> str:
+        return Seconds(self.low, self.high).accepted
+
+    def read(self, table: Table, name: str, default: float | None) -> float | None:
+        return table.seconds(name, 0.0, self.low, self.high) if table.has(name) else default
+
+
+@dataclass(frozen=True)
 class Size(Kind[int]):
     """Bytes from `low` to `high`. remedy: what the error says of a size outside these bounds."""
 

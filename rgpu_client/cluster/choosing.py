@@ -82,6 +82,10 @@ def choose_server(
     """
     if wanted.gang:
         raise UsageError("only a manager starts several runs together: name it for --gang")
+    if wanted.least_ppm is not None or wanted.least_bytes is not None:
+        raise UsageError(
+            "only a manager has leases give way to others: name it for --min-share and --min-memory"
+        )
     if wanted.labelled or wanted.reach == "near" or any(wanted.max_per[1:]):
         raise UsageError(
             "servers do not know the labels of each other's leases, nor their racks: use a "

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from rgpu_client.devices import MAX_DEVICES
 from rgpu_common.errors import UsageError
 from rgpu_common.mig import check_profile
-from rgpu_common.units import format_share, parse_share
+from rgpu_common.units import format_share, parse_bytes, parse_share
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
 MAX_LABEL = 63
 MAX_GANG = 1024
@@ -24,8 +25,9 @@ class Wanted:
     """What the options say.
 
     reach: a word of REACHES. max_slowdown_ppm: None: any. gang: the runs that start together,
-    gang_size in all; "": none. across: the cards may be of several nodes. max_per: the most cards
-    in one node, rack and zone; 0: any number. mig: the profile of a MIG slice; "": no slice.
+    gang_size in all; "": none. least_ppm, least_bytes: how far its leases may shrink. across: the
+    cards may be of several nodes. max_per: the most cards in one node, rack and zone; 0: any
+    number. mig: the profile of a MIG slice; "": no slice.
     """
 
     reach: str = "any"
@@ -39,6 +41,8 @@ class Wanted:
     gang_size: int = 1
     model: str = ""
     pool: str = ""
+    least_ppm: int | None = None
+    least_bytes: int | None = None
     across: bool = False
     max_per: tuple[int, int, int] = (0, 0, 0)
     mig: str = ""
@@ -100,6 +104,12 @@ def add_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group.add_argument(
         "--gang", metavar="WORD:N", help="start with the other runs of this word, all N or none"
     )
+    group.add_argument(
+        "--min-share", metavar="PART", help="shrink to this share while others need the rest"
+    )
+    group.add_argument(
+        "--min-memory", metavar="SIZE", help="shrink to this memory while others need the rest"
+    )
     group.add_argument("--whole", action="store_true", help="the card for this run alone")
     group.add_argument("--model", metavar="NAME", help="only cards of this model")
     group.add_argument("--mig", metavar="PROFILE", help="a MIG slice of this profile: 1g.10gb")
@@ -126,6 +136,8 @@ def wanted(arguments: argparse.Namespace) -> Wanted:
         gang_size=gang_size,
         model=arguments.model or "",
         pool=arguments.pool or "",
+        least_ppm=_least("--min-share", arguments.min_share, parse_share),
+        least_bytes=_least("--min-memory", arguments.min_memory, parse_bytes),
         across=_across(arguments),
         max_per=_max_per(arguments),
         mig=_profile(arguments.mig),
@@ -138,6 +150,13 @@ def wanted(arguments: argparse.Namespace) -> Wanted:
     if found.affinity and whole:
         raise UsageError("--whole shares its card with nobody: leave out --affinity or --whole")
     return found
+
+
+def _least(option: str, text: str | None, parse: Callable[[str], int]) -> int | None:
+    try:
+        return None if text is None else parse(text)
+    except UsageError as error:
+        raise UsageError(f"{option}: {error}") from None
 
 
 def _slowdown(text: str | None) -> int | None:

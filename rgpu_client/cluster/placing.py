@@ -181,6 +181,8 @@ def request_of(
         wait=wait > 0,
         gang=wanted.gang,
         gang_size=wanted.gang_size,
+        least_ppm=wanted.least_ppm,
+        least_bytes=wanted.least_bytes,
     )
     message.neighbours.affinity = wanted.affinity
     message.neighbours.anti_affinity = wanted.anti_affinity

@@ -196,6 +196,7 @@ def explained(answer: cluster_pb2.ExplainResponse) -> str:
         ago = format_seconds(answer.age_seconds)
         lines.append(f"asked for: {answer.asked} (decided {ago} ago{again})")
     lines.append(f"{'chosen' if answer.HasField('chosen') else 'not placed'}: {answer.sentence}")
+    lines += [f"made room: {sentence}" for sentence in answer.gives]
     if answer.HasField("chosen"):
         rows = [_place_row(one) for one in (answer.chosen, *answer.others)]
         lines += ["", "places, best first (scores in percent of a card):"]

@@ -36,6 +36,36 @@ class Revoke:
     id: str
     node: str
     attempt: int
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Tell the daemon of a node how large a lease is now. It never goes below what programs use.
+
+    number: later than that of every earlier change of this lease.
+    """
+
+    id: str
+    card: CardId
+    attempt: int
+    number: int
+    share_ppm: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """Note that a lease ends soon, because a tenant is owed what it borrowed; and when it ended.
+
+    seconds: until then. owner: whose request gets the room. over: it ends now.
+    """
+
+    id: str
+    node: str
+    owner: str
+    seconds: int
+    over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,4 +131,16 @@ class Refresh:
     node: str
 
 
-Action = Grant | Revoke | Abandon | Placed | Waiting | Denied | Lost | Ended | Refresh
+Action = (
+    Grant
+    | Revoke
+    | Resize
+    | Announced
+    | Abandon
+    | Placed
+    | Waiting
+    | Denied
+    | Lost
+    | Ended
+    | Refresh
+)

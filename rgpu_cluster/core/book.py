@@ -1,8 +1,9 @@
 """Requests that have cards, from the moment at which the pool reserves them.
 
-PENDING: the pool has reserved the cards, and not all daemons have granted yet. PLACED: all have.
-UNDOING: the request goes back: daemons are told to revoke. Its cards stay reserved until each
-daemon has said that it has no such lease, because it might have granted one.
+CLEARING: leases on its cards are to shrink or to end first. PENDING: the pool has reserved the
+cards, and not all daemons have granted yet. PLACED: all have. UNDOING: the request goes back:
+daemons are told to revoke. Its cards stay reserved until each daemon has said that it has no such
+lease, because it might have granted one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from rgpu_cluster.core.actions import Abandon
+from rgpu_cluster.core.actions import Abandon, Grant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
     from rgpu_cluster.core.card import CardId
     from rgpu_cluster.core.decision import Decision
     from rgpu_cluster.core.line import Entry
+    from rgpu_cluster.core.pressure import Give
 
 
 class Stage(Enum):
     """How far a request with cards is."""
 
+    CLEARING = "clearing"
     PENDING = "pending"
     PLACED = "placed"
     UNDOING = "undoing"
@@ -38,7 +41,7 @@ class Booking:
     granted: nodes whose daemons have granted, with the generation of the node that has the lease.
     since_ns: since when the stage lasts.
     again: the request goes back in line when it is undone. adopted: daemons had its leases before
-    this manager knew the request.
+    this manager knew the request. gives: what other leases gave for it.
     """
 
     entry: Entry
@@ -48,6 +51,7 @@ class Booking:
     granted: dict[str, int] = field(default_factory=dict)
     since_ns: int = 0
     again: bool = False
+    gives: tuple[Give, ...] = ()
     adopted: bool = False
 
     def cards_on(self, node: str) -> tuple[CardId, ...]:
@@ -60,6 +64,16 @@ class Booking:
         if self.stage is not Stage.PLACED or request.reserved:
             return []
         return [Abandon(request.id, node, self.entry.attempt) for node in self.nodes()]
+
+    def ask(self, now_ns: int) -> list[Grant]:
+        """Begins to wait for the daemons, and returns what to ask them."""
+        self.stage, self.since_ns, self.waiting_for = Stage.PENDING, now_ns, set(self.nodes())
+        grants = []
+        for node in self.nodes():
+            cards = self.cards_on(node)
+            first = self.decision.chosen.cards.index(cards[0])
+            grants.append(Grant(self.entry.request, node, cards, self.entry.attempt, first))
+        return grants
 
     def nodes(self) -> list[str]:
         """Returns its nodes."""

@@ -91,11 +91,23 @@ IDLE = Load()
 
 
 @dataclass(frozen=True, slots=True)
+class Elastic:
+    """Between what a lease may shrink, and what it asked for."""
+
+    least_ppm: int
+    least_bytes: int
+    wanted_ppm: int
+    wanted_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Holding:
     """What one lease has of one card.
 
-    attempt: which placement of the request this is, counted by the manager. reserved: it ends at
-    its time, and not with a program.
+    attempt: which placement of the request this is, counted by the manager. elastic: None: it never
+    shrinks. since: when it was granted, in seconds since 1970; 0: its daemon has not said so yet.
+    order: the number of the last change of size that its daemon knows of. reserved: it ends at its
+    time, and not with a program.
     """
 
     lease: str
@@ -105,6 +117,10 @@ class Holding:
     labels: Labels = field(default_factory=Labels)
     whole: bool = False
     attempt: int = 0
+    elastic: Elastic | None = None
+    priority: int = 0
+    since: int = 0
+    order: int = 0
     reserved: bool = False
 
 
@@ -129,6 +145,12 @@ def load_of(holdings: list[Holding]) -> Load:
         exclusion=holdings[0].labels.exclusion,
         whole=any(h.whole for h in holdings),
     )
+
+
+def size_of(holding: Holding) -> tuple[object, ...]:
+    """Returns what of a lease decides how much room is beside it, or can be."""
+    size = holding.lease, holding.share_ppm, holding.memory_bytes, holding.whole
+    return (*size, holding.elastic, holding.attempt)
 
 
 def free_ppm(load: Load) -> int:

@@ -119,6 +119,24 @@ class Revoked:
 
 
 @dataclass(frozen=True, slots=True)
+class Resized:
+    """A daemon says how large a lease is after an order. there: it has the lease.
+
+    generation: that of its node with this size.
+    """
+
+    id: str
+    card: CardId
+    attempt: int
+    number: int
+    share_ppm: int
+    memory_bytes: int
+    least_bytes: int
+    generation: int
+    there: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class PathMeasured:
     """An agent measured a path of one class."""
 
@@ -142,6 +160,7 @@ Event = (
     | Granted
     | GrantFailed
     | Revoked
+    | Resized
     | PathMeasured
     | Tick
 )

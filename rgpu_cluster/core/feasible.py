@@ -82,9 +82,10 @@ def remedy(pool: Pool, request: Request, paths: Paths) -> str:
 def _bounded(nodes: Iterable[Node], request: Request, paths: Paths) -> str:
     """Returns the sentence for a request that only its bounds keep off enough cards; else ""."""
     if request.one_node:
-        if would_fit(nodes, replace(request, one_node=False), paths):
+        anywhere = replace(request, one_node=False)
+        if would_fit(nodes, anywhere, paths):
             return (
-                f"no node has {request.cards} cards for {describe(request)}; "
+                f"no node has {request.cards} cards for {describe(anywhere)}; "
                 "--across-nodes takes cards of several nodes"
             )
         return ""

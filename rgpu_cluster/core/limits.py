@@ -17,6 +17,9 @@ class Limits:
         come back yet. absent_ns: a request that only a lost node could take waits for so long.
     retry_ns: the shortest, longest_retry_ns: the longest time before a request is placed again that
         a daemon has refused. refusals: a request that does not wait is denied after so many.
+    clear_ns: how long leases may take to make room for a request. grace_ns: how long before it a
+        lease's end is announced to its tenant, if the tenant has no grace of its own.
+        plans: for how many requests it is looked after one event who could give way.
     line: the most requests in line; line_per_tenant: of one tenant. tries: how many different
         requests of one tenant are tried after one event; the others follow after the next ones.
     reserve_ns: the longest reservation. reservations_per_tenant: the most of one tenant.
@@ -31,6 +34,9 @@ class Limits:
     refusals: int = 4
     line: int = 10_000
     line_per_tenant: int = 1_000
+    clear_ns: int = 10 * SECOND
+    grace_ns: int = 30 * SECOND
+    plans: int = 16
     tries: int = 64
     reserve_ns: int = 86400 * SECOND
     reservations_per_tenant: int = 16

@@ -3,34 +3,65 @@
 By priority, highest first; then by the dominant share of their tenants, smallest first (Dominant
 Resource Fairness, NSDI'11); then by age. A request that does not fit now does not keep a later one
 from a card that it cannot use itself.
+
+Requests of one tenant that differ in nothing but their age form a group: if the oldest of them does
+not fit, none of them does.
 """
 
 from __future__ import annotations
 
+import heapq
+from bisect import bisect_left, insort
+from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
-
-from rgpu_cluster.core.card import gpu_ppm
-from rgpu_common.units import PPM
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from rgpu_cluster.core.decision import Refusal
     from rgpu_cluster.core.limits import Limits
-    from rgpu_cluster.core.pool import Pool
     from rgpu_cluster.core.request import Request
+
+
+def shape_of(request: Request) -> Request:
+    """Returns what is equal for requests that fit in the same places."""
+    return replace(request, id="-", tenant="-")
+
+
+class Key(NamedTuple):
+    """What the requests of a group have in common."""
+
+    tenant: str
+    shape: Request
+    wait: bool
+    gang: str
+    passing: frozenset[str]
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Requests that only age tells apart.
+
+    order: since_ns, number and id of each, the oldest first. tried: the state in which they did not
+    fit; refusal: why.
+    """
+
+    key: Key
+    order: list[tuple[int, int, str]] = field(default_factory=list)
+    tried: tuple[int, ...] = ()
+    refusal: Refusal | None = None
 
 
 @dataclass(slots=True)
 class Entry:
     """One request in line.
 
-    since_ns: since when it waits. refusal: why it was not placed when it was last tried.
-    told: the place in line of which its client knows. attempt: how often it was placed. refused:
-    what a daemon said when it refused the request last; refusals: how often that was in a row;
-    not_before_ns: when it is tried again; hopeless: it is not tried again. passing: the barred
-    nodes that may allow it later. tried: the state of the pool in which it did not fit.
+    since_ns: since when it waits. told: the place in line of which its client knows. attempt: how
+    often it was placed. refused: what a daemon said when it refused the request last; refusals: how
+    often that was in a row; not_before_ns: when it is tried again, 0: at any time; hopeless: it is
+    not tried again. passing: the barred nodes that may allow it later. group: None while it rests,
+    or is not in line; last: why it was not placed before. hint: what is under way for it.
     """
 
     request: Request
@@ -39,7 +70,6 @@ class Entry:
     wait: bool
     gang: str = ""
     gang_size: int = 1
-    refusal: Refusal | None = None
     told: int = 0
     attempt: int = 0
     refused: str = ""
@@ -47,7 +77,19 @@ class Entry:
     not_before_ns: int = 0
     hopeless: bool = False
     passing: set[str] = field(default_factory=set)
-    tried: tuple[int, int] = (-1, -1)
+    group: Group | None = None
+    last: Refusal | None = None
+    hint: str = ""
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why it was not placed when it, or its like, was last tried."""
+        return (self.group.refusal if self.group is not None else None) or self.last
+
+    @property
+    def age(self) -> tuple[int, int, str]:
+        """Its place in its group."""
+        return self.since_ns, self.number, self.request.id
 
     def bar(self, node: str, *, passing: bool) -> None:
         """Keeps the request off a node; `passing`: until all others were tried."""
@@ -56,7 +98,7 @@ class Entry:
             self.passing.add(node)
 
     def unbar(self) -> None:
-        """Lets it try again the nodes that may allow it now."""
+        """Lets it try again the nodes that may allow it now. It must not be in line."""
         self.request = replace(self.request, barred=self.request.barred - self.passing)
         self.passing.clear()
 
@@ -64,15 +106,25 @@ class Entry:
         """Has it tried again later, the later the more often it was refused."""
         later = min(limits.retry_ns << min(self.refusals, 32), limits.longest_retry_ns)
         self.not_before_ns = now_ns + later
-        self.tried = (-1, -1)
 
 
 class Line:
-    """The requests in line, by id."""
+    """The requests in line, by id. Adding and removing one costs the same however many there are,
+    up to a search in a sorted list.
+    """
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
-        # Counts the requests that have come.
+        self._groups: dict[Key, Group] = {}
+        self._gangs: dict[str, dict[str, Entry]] = {}
+        self._of_tenant: Counter[str] = Counter()
+        # Priority and tenant -> the ages of its requests, the oldest first.
+        self._queues: dict[tuple[int, str], list[tuple[int, int, str]]] = {}
+        self._resting: list[tuple[int, str]] = []
+        self._fresh: list[str] = []
+        # Counts the requests that have left.
+        self.departures = 0
+        # Counts the requests that have come or left.
         self.changes = 0
 
     def __len__(self) -> int:
@@ -88,54 +140,128 @@ class Line:
         """Returns the entry of a request, or None."""
         return self._entries.get(request)
 
+    def of_tenant(self, tenant: str) -> int:
+        """Returns how many requests of a tenant are in line."""
+        return self._of_tenant[tenant]
+
     def add(self, entry: Entry) -> None:
         """Adds a request."""
         self.changes += 1
-        self._entries[entry.request.id] = entry
+        request = entry.request
+        self._entries[request.id] = entry
+        self._of_tenant[request.tenant] += 1
+        insort(self._queues.setdefault(_queue_of(entry), []), entry.age)
+        if entry.gang:
+            self._gangs.setdefault(entry.gang, {})[request.id] = entry
+        if entry.not_before_ns:
+            heapq.heappush(self._resting, (entry.not_before_ns, request.id))
+        else:
+            self._join_group(entry)
 
     def remove(self, request: str) -> bool:
         """Removes a request. Returns False if it is not in line."""
-        return self._entries.pop(request, None) is not None
+        entry = self._entries.pop(request, None)
+        if entry is None:
+            return False
+        self.changes += 1
+        self.departures += 1
+        tenant = entry.request.tenant
+        self._of_tenant[tenant] -= 1
+        if not self._of_tenant[tenant]:
+            del self._of_tenant[tenant]
+        queue = self._queues[_queue_of(entry)]
+        _drop(queue, entry.age)
+        if not queue:
+            del self._queues[_queue_of(entry)]
+        if entry.gang:
+            self._gangs[entry.gang].pop(request)
+            if not self._gangs[entry.gang]:
+                del self._gangs[entry.gang]
+        self._leave_group(entry)
+        return True
+
+    def rest(self, entry: Entry, now_ns: int, limits: Limits) -> None:
+        """Has a request in line tried again later, on all nodes that may allow it."""
+        self._leave_group(entry)
+        entry.unbar()
+        entry.rest(now_ns, limits)
+        heapq.heappush(self._resting, (entry.not_before_ns, entry.request.id))
+
+    def take_fresh(self, now_ns: int) -> list[Entry]:
+        """Returns the requests that have come, or have rested, since the last call."""
+        while self._resting and self._resting[0][0] <= now_ns:
+            due_ns, request = heapq.heappop(self._resting)
+            entry = self._entries.get(request)
+            if entry is not None and entry.not_before_ns == due_ns and entry.group is None:
+                entry.not_before_ns = 0
+                self._join_group(entry)
+        fresh, self._fresh = self._fresh, []
+        there = {request: self._entries[request] for request in fresh if request in self._entries}
+        return [entry for entry in there.values() if entry.group is not None]
 
     def gang(self, name: str) -> list[Entry]:
         """Returns the requests of a gang that are in line."""
-        return [entry for entry in self._entries.values() if entry.gang == name]
+        return list(self._gangs.get(name, {}).values())
 
-    def order(
-        self, shares: Mapping[str, int], borrows: Callable[[Request], bool] = lambda _: False
-    ) -> list[Entry]:
+    def groups(self) -> list[Group]:
+        """Returns the groups of all that do not rest."""
+        return list(self._groups.values())
+
+    def order(self, share_of: Callable[[str], int]) -> list[Entry]:
         """Returns the requests in the order in which they are tried.
 
-        shares: `dominant_shares`. borrows: whether a request goes beyond its tenant's quota; then
-        it is behind all that do not.
+        share_of: the dominant share of a tenant.
         """
+        shares = {tenant: share_of(tenant) for tenant in self._of_tenant}
         return sorted(
             self._entries.values(),
-            key=lambda e: (
-                borrows(e.request),
-                -e.request.priority,
-                shares.get(e.request.tenant, 0),
-                e.since_ns,
-                e.number,
-            ),
+            key=lambda e: (-e.request.priority, shares[e.request.tenant], e.since_ns, e.number),
         )
 
+    def place_of(self, entry: Entry, share_of: Callable[[str], int]) -> int:
+        """Returns the place of a request in that order, from 1. Costs a step for each tenant and
+        priority in line.
+        """
+        mine = -entry.request.priority, share_of(entry.request.tenant)
+        before = 0
+        for (priority, tenant), queue in self._queues.items():
+            theirs = -priority, share_of(tenant)
+            if theirs < mine:
+                before += len(queue)
+            elif theirs == mine:
+                before += bisect_left(queue, entry.age)
+        return before + 1
 
-def dominant_shares(pool: Pool) -> dict[str, int]:
-    """Returns each tenant's larger part of the pool: of its device time or memory, in ppm."""
-    used: dict[str, list[int]] = {}
-    total_memory = total_time = 0
-    for card in pool.cards():
-        total_time += card.part_ppm
-        total_memory += card.memory_bytes
-        for holding in pool.holdings(card.id):
-            sums = used.setdefault(holding.tenant, [0, 0])
-            sums[0] += gpu_ppm(card, holding)
-            sums[1] += card.memory_bytes if holding.whole else holding.memory_bytes
-    return {
-        tenant: max(time * PPM // total_time, memory * PPM // total_memory)
-        for tenant, (time, memory) in used.items()
-    }
+    def _join_group(self, entry: Entry) -> None:
+        key = Key(
+            entry.request.tenant,
+            shape_of(entry.request),
+            entry.wait,
+            entry.gang,
+            frozenset(entry.passing),
+        )
+        entry.group = self._groups.setdefault(key, Group(key))
+        insort(entry.group.order, entry.age)
+        self._fresh.append(entry.request.id)
+
+    def _leave_group(self, entry: Entry) -> None:
+        group = entry.group
+        if group is None:
+            return
+        entry.last, entry.group = entry.refusal, None
+        _drop(group.order, entry.age)
+        if not group.order:
+            del self._groups[group.key]
+
+
+def _queue_of(entry: Entry) -> tuple[int, str]:
+    return entry.request.priority, entry.request.tenant
+
+
+def _drop(ages: list[tuple[int, int, str]], age: tuple[int, int, str]) -> None:
+    place = bisect_left(ages, age)
+    assert ages[place] == age, "a request in line is in its queue"
+    del ages[place]
 
 
 def members(entry: Entry, line: Line, placed: int = 0) -> list[Entry] | None:

@@ -11,6 +11,7 @@ report. So a manager that is killed loses nothing that a report and its clients 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rgpu_cluster.core import events as ev
@@ -21,6 +22,7 @@ from rgpu_cluster.core.dealing import Dealer
 from rgpu_cluster.core.decision import Candidate, Decision
 from rgpu_cluster.core.limits import Limits
 from rgpu_cluster.core.line import Entry, Line
+from rgpu_cluster.core.node import STALE
 from rgpu_cluster.core.paths import Paths
 from rgpu_cluster.core.pool import Pool
 from rgpu_cluster.core.presence import Presence, agrees, presence
@@ -36,8 +38,8 @@ if TYPE_CHECKING:
     from rgpu_cluster.core.node import Node
     from rgpu_cluster.core.request import Request
 
-# The taint of a node whose daemon refused what the pool says it has, or cannot be asked.
-STALE = "stale"
+# A request of these stages has asked for its cards, and has none yet.
+_ASKS = Stage.CLEARING, Stage.PENDING
 
 
 class Manager:
@@ -58,6 +60,8 @@ class Manager:
         self._dealer = Dealer(
             self.pool, self.paths, self.line, self.book, weights, self._limits, self.quotas
         )
+        self.relief = self._dealer.relief
+        self.relief.take_back, self.relief.put_back = self._take_back, self._put_back
         self._clock = OwnClock()
         self._seen_ns: dict[str, int] = {}
         self._numbers = 0
@@ -97,12 +101,15 @@ class Manager:
                 self._grant_failed(event)
             case ev.Revoked(request, node, attempt):
                 self._revoked(request, node, attempt)
+            case ev.Resized():
+                self.relief.resized(event)
             case ev.PathMeasured(client, server, figures):
                 self.paths.learn(client, server, figures)
                 self._dealer.again()
             case ev.Tick():
                 self._tick()
-        self._actions += self._dealer.deal(self._clock.now_ns)
+        tick = isinstance(event, ev.Tick)
+        self._actions += self._dealer.deal(self._clock.now_ns, tells_all=tick)
         return self._actions
 
     # Nodes.
@@ -125,7 +132,7 @@ class Manager:
                 self._all_granted(booking)
             elif booking.granted.get(node.name, node.generation + 1) <= node.generation:
                 ended.append(booking)
-            elif booking.stage is Stage.PENDING or node.name in booking.waiting_for:
+            elif booking.stage in _ASKS or node.name in booking.waiting_for:
                 for card in booking.cards_on(node.name):
                     mine = holding_of(entry.request, sizes.get(card, 0), entry.attempt)
                     there = held.setdefault(card, [])
@@ -133,6 +140,7 @@ class Manager:
                     if all(h.lease != mine.lease for h in there):
                         there.append(mine)
         self._end_strays(node.name, present)
+        self.relief.keep(node.name, held)
         self.pool.report(node, held)
         for lease in present:
             waiting = self.line.get(lease)
@@ -167,7 +175,7 @@ class Manager:
                 self._actions.append(Lost(booking.entry.request.id, name))
                 self.book.remove(booking.entry.request.id)
             else:
-                again = booking.again or booking.stage is Stage.PENDING
+                again = booking.again or booking.stage in _ASKS
                 self._undo(booking, again=again, without=name)
         node = self.pool.node(name)
         if node is not None:
@@ -211,7 +219,7 @@ class Manager:
     def _crowded(self, request: Request) -> str:
         if len(self.line) >= self._limits.line:
             return "too many requests are in line; try again later"
-        mine = sum(1 for entry in self.line if entry.request.tenant == request.tenant)
+        mine = self.line.of_tenant(request.tenant)
         if mine >= self._limits.line_per_tenant:
             return f"tenant {request.tenant} has {mine} requests in line; wait for some of them"
         return why_not(request, self.pool, self.book, self.line, self._limits)
@@ -259,6 +267,29 @@ class Manager:
             self._undo(booking, again=False)
         else:
             self._revoke_all(request)
+
+    # Making room (`relief`).
+
+    def _take_back(self, lease: str, why: str) -> None:
+        """Ends a lease whose room another tenant is owed."""
+        booking, before = self.book.get(lease), len(self._actions)
+        if booking is not None:
+            self._undo(booking, again=False)
+        else:
+            self._revoke_all(lease)
+        for place, action in enumerate(self._actions[before:], before):
+            if isinstance(action, Revoke):
+                self._actions[place] = replace(action, why=why)
+
+    def _put_back(self, booking: Booking) -> None:
+        """Puts a request in line again for which no room was made in time."""
+        entry = booking.entry
+        entry.refused, entry.refusals = "other leases did not make room in time", entry.refusals + 1
+        if entry.wait:
+            entry.rest(self._clock.now_ns, self._limits)
+        elif entry.refusals >= self._limits.refusals:
+            entry.hopeless = True
+        self._undo(booking, again=True)
 
     # Grants.
 

@@ -10,10 +10,11 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rgpu_cluster.core.card import Holding, Load, load_of
+from rgpu_cluster.core.card import Holding, Load, load_of, size_of
 from rgpu_cluster.core.classes import HEADROOM_STEPS, Classes, State, kind_of
 from rgpu_cluster.core.errors import PoolError
 from rgpu_cluster.core.node import Node, site_of
+from rgpu_cluster.core.usage import Usage
 from rgpu_common.units import PPM, format_bytes, format_share
 
 if TYPE_CHECKING:
@@ -23,11 +24,17 @@ if TYPE_CHECKING:
 
 
 class Pool:
-    """Nodes, cards, holdings, and the classes of equal cards."""
+    """Nodes, cards, holdings, and the classes of equal cards.
+
+    room: counts the changes after which a request may fit that did not fit before, or may never fit
+        any more. A lease that comes is none.
+    """
 
     def __init__(self) -> None:
         self.generation = 0
+        self.room = 0
         self.classes = Classes()
+        self.usage = Usage()
         self._nodes: dict[str, Node] = {}
         self._cards: dict[CardId, Card] = {}
         self._holdings: dict[CardId, list[Holding]] = {}
@@ -80,16 +87,20 @@ class Pool:
         if known is not None and node.generation < known.generation:
             return False
         reserved = {} if known is None else self._bandwidth[node.name]
+        if known is None or self._gives_room(known, node, held):
+            self.room += 1
         if known is not None:
             self._forget(known)
         self._nodes[node.name] = node
         self._bandwidth[node.name] = {}
         for card in node.cards:
             self._cards[card.id] = card
+            self.usage.add_card(card)
             self._holdings[card.id] = list(held.get(card.id, ()))
             self._loads[card.id] = load_of(self._holdings[card.id])
             for holding in self._holdings[card.id]:
                 self._leases.setdefault(holding.lease, set()).add(card.id)
+                self.usage.add(card, holding)
         present = {h.lease for card in node.cards for h in self._holdings[card.id]}
         self._bandwidth[node.name] = {k: v for k, v in reserved.items() if k in present}
         self._classify(node)
@@ -111,28 +122,68 @@ class Pool:
         before = {h.lease for card in node.cards for h in self._holdings[card.id]}
         self._forget(node)
         self.generation += 1
+        self.room += 1
         return sorted(lease for lease in before if lease not in self._leases)
 
     def take(self, card: CardId, holding: Holding, bandwidth_bps: int = 0) -> None:
         """Puts a lease on a card; PoolError if the card has no room for it."""
         self._check_room(card, holding)
+        self.claim(card, holding, bandwidth_bps)
+
+    def claim(self, card: CardId, holding: Holding, bandwidth_bps: int = 0) -> None:
+        """Puts a lease on a card on which others are still to make room for it."""
         self._holdings[card].append(holding)
+        self.usage.add(self._cards[card], holding)
         self._leases.setdefault(holding.lease, set()).add(card)
         if bandwidth_bps:
             taken = self._bandwidth[card.node]
             taken[holding.lease] = taken.get(holding.lease, 0) + bandwidth_bps
         self._changed(card)
 
-    def release(self, lease: str) -> bool:
-        """Removes a lease from all of its cards. Returns False if there is no such lease."""
+    def resize(self, card: CardId, lease: str, new: Holding) -> None:
+        """Changes what a lease has of a card."""
+        place = next(i for i, h in enumerate(self._holdings[card]) if h.lease == lease)
+        old = self._holdings[card][place]
+        self.usage.add(self._cards[card], old, -1)
+        self.usage.add(self._cards[card], new)
+        self._holdings[card][place] = new
+        if new.share_ppm < old.share_ppm or new.memory_bytes < old.memory_bytes:
+            self.room += 1
+        self._changed(card)
+
+    def holding(self, card: CardId, lease: str) -> Holding | None:
+        """Returns what a lease has of a card; None if it is not there."""
+        return next((h for h in self._holdings.get(card, ()) if h.lease == lease), None)
+
+    def release(self, lease: str, *, undone: bool = False) -> bool:
+        """Removes a lease from all of its cards. Returns False if there is no such lease.
+
+        undone: it was put there a moment ago, so there is no more room than before.
+        """
         cards = self._leases.pop(lease, None)
         if cards is None:
             return False
+        self.room += not undone
         for card in sorted(cards):
+            for holding in self._holdings[card]:
+                if holding.lease == lease:
+                    self.usage.add(self._cards[card], holding, -1)
             self._holdings[card] = [h for h in self._holdings[card] if h.lease != lease]
             self._bandwidth[card.node].pop(lease, None)
             self._changed(card)
         return True
+
+    def _gives_room(
+        self, known: Node, node: Node, held: Mapping[CardId, Iterable[Holding]]
+    ) -> bool:
+        """Returns whether a node reports more than the same leases, and perhaps new ones."""
+        if replace(known, generation=node.generation) != node:
+            return True
+        return any(
+            not {size_of(h) for h in self._holdings[card.id]}
+            <= {size_of(h) for h in held.get(card.id, ())}
+            for card in node.cards
+        )
 
     def _check_room(self, card: CardId, holding: Holding) -> None:
         total, load = self.card(card), self._loads[card]
@@ -179,7 +230,9 @@ class Pool:
     def _forget(self, node: Node) -> None:
         for card in node.cards:
             self.classes.drop(card.id)
+            self.usage.add_card(card, -1)
             for holding in self._holdings.pop(card.id):
+                self.usage.add(card, holding, -1)
                 cards = self._leases[holding.lease]
                 cards.discard(card.id)
                 if not cards:

@@ -1,8 +1,8 @@
 """What tenants may have of the whole cluster, and when one may borrow what is another's.
 
 A tenant within its quota is owed its cards. It may hold more if it borrows, but only while no other
-tenant waits for cards that it is owed. Nothing is taken back: what is borrowed returns when its
-lease ends. A reservation may last long, so it never borrows.
+tenant waits for cards that it is owed. What is borrowed is taken back: leases shrink or end for a
+tenant that is owed the room (`pressure`). A reservation may last long, so it never borrows.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rgpu_cluster.core.card import gpu_ppm
-from rgpu_common.key_kinds import Flag, MaybeDevices, MaybeSize
+from rgpu_cluster.core.usage import Use
+from rgpu_common.key_kinds import Flag, MaybeDevices, MaybeSeconds, MaybeSize
 from rgpu_common.keys import key
 from rgpu_common.units import PPM, format_bytes
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rgpu_cluster.core.request import Request
 
 OTHERS = "*"
+_DAY = 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +43,11 @@ class TenantQuota:
         "borrow", Flag(), False,
         "The tenant may have more while no other tenant waits for what is its own.",
     )  # fmt: skip
-
-
-@dataclass(slots=True)
-class Use:
-    """What a tenant has, or asks for."""
-
-    share_ppm: int = 0
-    memory_bytes: int = 0
-
-    def add(self, other: Use) -> None:
-        """Adds what another has."""
-        self.share_ppm += other.share_ppm
-        self.memory_bytes += other.memory_bytes
+    grace_seconds: float | None = key(
+        "grace_seconds", MaybeSeconds(0, _DAY), None,
+        "How long before a lease of this tenant ends for its owner that is announced.",
+        unset="`reclaim.grace_seconds`",
+    )  # fmt: skip
 
 
 # By MIG profile: the memory of the largest card, and what part of a GPU it is.
@@ -101,21 +94,47 @@ class Quotas:
 
 
 class Accounts:
-    """What each tenant has while requests are dealt out."""
+    """What each tenant has, and who waits for what is its own."""
 
     def __init__(self, quotas: Quotas, pool: Pool) -> None:
         self._quotas = quotas
-        self._used: dict[str, Use] = {}
-        self._largest = largest_cards(pool)
+        self._pool = pool
+        self._largest: Largest = {}
         # Requests within their tenants' quotas that have found no card: tenant and model.
-        self._owed: list[tuple[str, str]] = []
-        for card in pool.cards() if quotas else ():
-            for holding in pool.holdings(card.id):
-                self._of(holding.tenant).add(Use(gpu_ppm(card, holding), holding.memory_bytes))
+        self._owed: set[tuple[str, str]] = set()
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets who waits, because all requests in line are tried again."""
+        self._owed.clear()
+        self._largest = largest_cards(self._pool) if self._quotas else {}
 
     def borrows(self, request: Request) -> bool:
         """Returns whether the request goes beyond its tenant's quota."""
         return bool(self._quotas) and bool(self._beyond(request.tenant, self._wish([request])))
+
+    def owed(self, request: Request) -> bool:
+        """Returns whether the request is within what its tenant owns."""
+        return self._quotas.owns(request.tenant) and not self.borrows(request)
+
+    def beyond(self, tenant: str, gone: Use) -> bool:
+        """Returns whether a tenant has more than its quota when so much of it is gone."""
+        use = self._pool.usage.of(tenant)
+        use.add(gone, -1)
+        return bool(self._exceeds(tenant, use))
+
+    def may_grow(self, tenant: str, more: Use) -> bool:
+        """Returns whether a lease of a tenant may grow now."""
+        use = self._pool.usage.of(tenant)
+        use.add(more)
+        if not self._exceeds(tenant, use):
+            return True
+        return self._quotas.of(tenant).borrow and all(one == tenant for one, _ in self._owed)
+
+    def grace_ns(self, tenant: str, usual_ns: int) -> int:
+        """Returns how long before its lease ends a tenant is told."""
+        seconds = self._quotas.of(tenant).grace_seconds
+        return usual_ns if seconds is None else round(seconds * 1e9)
 
     def why_not(self, requests: Sequence[Request]) -> tuple[str, bool]:
         """Returns why these requests of one tenant may have no cards now, and whether that can
@@ -135,22 +154,15 @@ class Accounts:
             least = "" if not quota.borrow else ", and borrows for runs alone, not to reserve"
             return f"tenant {tenant} may have {alone or beyond} in this cluster{least}", not alone
         model = requests[0].model
-        for other, theirs in self._owed:
+        for other, theirs in sorted(self._owed):
             if other != tenant and (not model or not theirs or model == theirs):
                 return f"tenant {tenant} can only borrow, and another waits for its own", True
         return "", True
 
-    def placed(self, request: Request) -> None:
-        """Notes that a request has cards."""
-        self._of(request.tenant).add(self._wish([request]))
-
     def not_placed(self, request: Request) -> None:
         """Notes that a request finds no card now."""
-        if self._quotas.owns(request.tenant) and not self.borrows(request):
-            self._owed.append((request.tenant, request.model))
-
-    def _of(self, tenant: str) -> Use:
-        return self._used.setdefault(tenant, Use())
+        if self.owed(request):
+            self._owed.add((request.tenant, request.model))
 
     def _wish(self, requests: Iterable[Request]) -> Use:
         wish = Use()
@@ -160,7 +172,7 @@ class Accounts:
 
     def _beyond(self, tenant: str, wish: Use) -> str:
         """Returns the bound that the tenant would pass with `wish`, in words; "" for none."""
-        used = self._of(tenant)
+        used = self._pool.usage.of(tenant)
         sum_of = Use(used.share_ppm + wish.share_ppm, used.memory_bytes + wish.memory_bytes)
         return self._exceeds(tenant, sum_of)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from rgpu_cluster.core.card import Holding, Labels
+from rgpu_cluster.core.card import Elastic, Holding, Labels
 from rgpu_cluster.core.errors import RequestError
 from rgpu_common.clusters import MAX_REQUEST_CARDS
 from rgpu_common.sharing import SharePolicy
@@ -73,6 +73,8 @@ class Request:
     priority, weight: for the daemon, and the line; as `rgpu run` has them.
     barred: nodes whose daemons do not allow it.
     reserve_seconds: more than 0: a reservation, for so long.
+    least_ppm, least_bytes: how far its leases may shrink while others need the room; None: it keeps
+        that size.
     """
 
     id: str
@@ -100,6 +102,8 @@ class Request:
     priority: int = 0
     weight: int = 1
     barred: frozenset[str] = frozenset()
+    least_ppm: int | None = None
+    least_bytes: int | None = None
     reserve_seconds: int = 0
 
     def __post_init__(self) -> None:
@@ -172,6 +176,7 @@ def _contradictions(r: Request) -> list[tuple[bool, str]]:
             r.max_slowdown_ppm is not None and r.max_slowdown_ppm < 0,
             "a slowdown is 0% or more",
         ),
+        *_leasts(r),
         (r.bandwidth_bps < 0, "a bandwidth is 0 or more bits a second"),
         (r.reserve_seconds < 0, "a reservation lasts 1 second or more"),
     ]
@@ -193,26 +198,64 @@ def _bounds(r: Request) -> list[tuple[bool, str]]:
     ]
 
 
+def _leasts(r: Request) -> list[tuple[bool, str]]:
+    said = r.least_ppm is not None or r.least_bytes is not None
+    return [
+        (
+            r.whole and said,
+            "a whole card does not shrink; leave --min-share and --min-memory out, or --whole",
+        ),
+        (
+            r.least_ppm is not None and not 0 <= r.least_ppm <= r.share_ppm,
+            f"the least share {format_share(max(r.least_ppm or 0, 0))} is above the share "
+            f"{format_share(r.share_ppm)}; lower --min-share",
+        ),
+        (
+            r.least_bytes is not None and not 0 <= r.least_bytes <= (r.memory_bytes or 1 << 62),
+            f"the least memory {format_bytes(max(r.least_bytes or 0, 0))} is above the memory "
+            f"{format_bytes(r.memory_bytes)}; lower --min-memory",
+        ),
+    ]
+
+
 def describe(r: Request) -> str:
     """Returns what was asked for, in words: "30% of a card and 8GiB"."""
-    share = "a whole card" if r.whole else f"{format_share(r.share_ppm)} of a card"
+    card = f"MIG slice {r.mig}" if r.mig else "card"
+    share = f"a whole {card}" if r.whole else f"{format_share(r.share_ppm)} of a {card}"
     memory = f" and {format_bytes(r.memory_bytes)}" if r.memory_bytes else ""
     if not memory and 0 < r.memory_ppm < PPM:
         memory = f" and {format_share(r.memory_ppm)} of its memory"
     model = f" {r.model}" if r.model else ""
     count = "" if r.cards == 1 else f"{r.cards} times "
-    return f"{count}{share}{memory}{model and ' of model'}{model}"
+    return f"{count}{share}{memory}{model and ' of model'}{model}{_limits(r)}"
+
+
+def _limits(r: Request) -> str:
+    bounds = (("node", r.max_per_node), ("rack", r.max_per_rack), ("zone", r.max_per_zone))
+    said = [f"at most {most} in each {place}" for place, most in bounds if most]
+    if r.one_node and r.cards > 1:
+        said.insert(0, "on one node")
+    return "".join(f", {one}" for one in said)
 
 
 def holding_of(r: Request, card_bytes: int, attempt: int = 0) -> Holding:
     """Returns what a request takes of a card with so many bytes."""
+    memory = r.memory_on(card_bytes)
+    share = PPM if r.whole else r.share_ppm
+    elastic = None
+    if r.least_ppm is not None or r.least_bytes is not None:
+        least = share if r.least_ppm is None else r.least_ppm
+        fewest = memory if r.least_bytes is None else min(r.least_bytes, memory)
+        elastic = Elastic(least, fewest, share, memory)
     return Holding(
         lease=r.id,
         tenant=r.tenant,
-        share_ppm=PPM if r.whole else r.share_ppm,
-        memory_bytes=r.memory_on(card_bytes),
+        share_ppm=share,
+        memory_bytes=memory,
         labels=r.labels,
         whole=r.whole,
         attempt=attempt,
+        elastic=elastic,
+        priority=r.priority,
         reserved=r.reserved,
     )

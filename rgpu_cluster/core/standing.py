@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rgpu_cluster.core.card import gpu_ppm
-from rgpu_cluster.core.quotas import OTHERS, Quotas, TenantQuota, Use, largest_cards, wish_of
+from rgpu_cluster.core.quotas import OTHERS, Quotas, TenantQuota, largest_cards, wish_of
+from rgpu_cluster.core.usage import Use, use_of
 
 if TYPE_CHECKING:
     from rgpu_cluster.core.line import Line
@@ -42,7 +42,7 @@ def standings_of(quotas: Quotas, pool: Pool, line: Line) -> dict[str, Standing]:
         for holding in pool.holdings(card.id):
             standing = found.get(holding.tenant)
             if standing is not None:
-                use = Use(gpu_ppm(card, holding), holding.memory_bytes)
+                use = use_of(card, holding)
                 standing.has.add(use)
                 if holding.reserved:
                     standing.reserved.add(use)

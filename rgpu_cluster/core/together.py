@@ -47,7 +47,7 @@ def place_all(
         _note(pool, card, taken)
     order = sorted(entries, key=_ease)
     first: Refusal | None = None
-    for _ in range(max(min(_MOST_ORDERS, _MOST_DECISIONS // len(order)), 1)):
+    for _ in range(_orders(order)):
         found = _place_in_order(pool, order, paths, weights, taken.copy())
         if not isinstance(found, tuple):
             return found
@@ -63,6 +63,12 @@ def place_all(
     return first
 
 
+def _orders(entries: Sequence[Entry]) -> int:
+    """Returns how many orders are tried. Members that are alike fit in each order or in none."""
+    shapes = {replace(entry.request, id="-", tenant="-") for entry in entries}
+    return max(min(_MOST_ORDERS, len(shapes), _MOST_DECISIONS // len(entries)), 1)
+
+
 def _place_in_order(
     pool: Pool, order: Sequence[Entry], paths: Paths, weights: Weights, taken: Taken
 ) -> Placed | tuple[int, Refusal]:
@@ -72,7 +78,7 @@ def _place_in_order(
         answer = place(pool, entry.request, paths, weights, taken=taken)
         if isinstance(answer, Refusal):
             for done, _ in placed:
-                pool.release(done.request.id)
+                pool.release(done.request.id, undone=True)
             return number, answer
         _reserve(pool, entry, answer, taken)
         placed.append((entry, answer))

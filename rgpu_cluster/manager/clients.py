@@ -133,6 +133,8 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
         answer.asked, answer.state = describe(decided.request), state
         answer.age_seconds = max(self._shell.wall_clock() - decided.at, 0.0)
         answer.attempt = decided.attempt
+        answer.request_id = message.request_id
+        answer.gives.extend(self._shell.gives(message.request_id, identity.sees))
         return answer
 
     async def _check_known(self, request: str, identity: Identity, context: Context) -> None:

@@ -95,6 +95,11 @@ class ManagerConfig:
         "reservations.most_per_tenant", Integer(0, 1000), 16,
         "How many reservations one tenant may have, with those that wait. 0: nobody reserves.",
     )  # fmt: skip
+    grace_seconds: float = key(
+        "reclaim.grace_seconds", Seconds(0, 86400), 30.0,
+        "How long before a lease ends, because another tenant is owed what it borrowed, that is "
+        "announced.",
+    )  # fmt: skip
     nodes: str = key(
         "nodes.tenant", Text(), "nodes",
         "The tenant whose access tokens let any node join. A token of the tenant `nodes:NAME` lets "

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rgpu_cluster.core import events as on
 from rgpu_cluster.core.book import Stage
+from rgpu_cluster.core.card import CardId
 from rgpu_cluster.core.errors import PoolError
 from rgpu_cluster.core.paths import End
 from rgpu_cluster.manager.pace import Pace
@@ -22,7 +23,8 @@ from rgpu_cluster.manager.reading import (
     node_name,
     node_of,
 )
-from rgpu_cluster.manager.telling import grant_order
+from rgpu_cluster.manager.telling import grant_order, resize_order
+from rgpu_common.units import MAX_BYTES, PPM
 from rgpu_common.v1 import agent_pb2
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ _GROUNDS = {
     agent_pb2.GROUND_FORBIDDEN: on.Ground.FORBIDDEN,
 }
 # Answers are as many as the questions. Reports and heartbeats: an agent gathers changes for 10 ms.
-_ANSWERS = ("granted", "revoked", "path")
+_ANSWERS = ("granted", "revoked", "path", "resized")
 _REPORTS_AT_ONCE, _REPORTS_PER_SECOND = 1000, 200.0
 _MOST_SENTENCE = 500
 # An agent that does not read so many messages is disconnected.
@@ -62,6 +64,7 @@ class NodeLink:
         self._wake = asyncio.Event()
         self._grants: set[tuple[str, int]] = set()
         self._revokes: set[tuple[str, int]] = set()
+        self._resizes: set[tuple[str, int, int, int]] = set()
         # Nodes to which the agent was asked to measure the path.
         self._measures: set[str] = set()
         self._pace = Pace(_REPORTS_AT_ONCE, _REPORTS_PER_SECOND)
@@ -81,13 +84,21 @@ class NodeLink:
     def revoke(self, action: do.Revoke) -> None:
         """Tells the daemon that a lease ends."""
         self._revokes.add((action.id, action.attempt))
-        order = agent_pb2.RevokeOrder(request_id=action.id, attempt=action.attempt)
+        order = agent_pb2.RevokeOrder(
+            request_id=action.id, attempt=action.attempt, sentence=action.why
+        )
         self.send(agent_pb2.ManagerMessage(revoke=order))
 
     def abandon(self, action: do.Abandon) -> None:
         """Tells the daemon that a client has gone."""
         order = agent_pb2.AbandonOrder(request_id=action.id, attempt=action.attempt)
         self.send(agent_pb2.ManagerMessage(abandon=order))
+
+    def resize(self, action: do.Resize) -> None:
+        """Tells the daemon how large a lease is now."""
+        asked = action.id, action.attempt, action.card.ordinal, action.number
+        self._resizes.add(asked)
+        self.send(agent_pb2.ManagerMessage(resize=resize_order(action)))
 
     def refresh(self) -> None:
         """Asks for a report."""
@@ -135,6 +146,8 @@ class NodeLink:
             self._granted(message.granted)
         elif kind == "revoked":
             self._revoked(message.revoked)
+        elif kind == "resized":
+            self._resized(message.resized)
         elif kind == "path":
             self._measured(message.path)
 
@@ -186,6 +199,21 @@ class NodeLink:
             raise PoolError(f"node {self.name} revoked what it was not asked to")
         self._revokes.discard(asked)
         self._shell.feed(on.Revoked(answer.request_id, self.name, answer.attempt))
+
+    def _resized(self, answer: agent_pb2.ResizeAnswer) -> None:
+        asked = answer.request_id, answer.attempt, answer.ordinal, answer.number
+        if asked not in self._resizes:
+            raise PoolError(f"node {self.name} resized what it was not asked to")
+        if answer.share_ppm > PPM or max(answer.memory_bytes, answer.least_bytes) > MAX_BYTES:
+            raise PoolError(f"node {self.name} has a lease that is larger than a card")
+        self._resizes.discard(asked)
+        self._last = max(self._last, min(answer.generation, self._last + _MOST_UNREAD))
+        card = CardId(self.name, answer.ordinal)
+        resized = on.Resized(
+            answer.request_id, card, answer.attempt, answer.number, answer.share_ppm,
+            answer.memory_bytes, answer.least_bytes, self.generation, there=answer.there,
+        )  # fmt: skip
+        self._shell.resized(resized)
 
     def _measured(self, path: agent_pb2.PathReport) -> None:
         if path.node not in self._measures:

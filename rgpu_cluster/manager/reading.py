@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rgpu_cluster.core.card import Card, CardId, Holding, Labels
+from rgpu_cluster.core.card import Card, CardId, Elastic, Holding, Labels
 from rgpu_cluster.core.errors import PoolError, RequestError
 from rgpu_cluster.core.node import MAX_CARDS_PER_NODE, Node
 from rgpu_cluster.core.paths import Figures
@@ -110,7 +110,20 @@ def _holding(node: str, lease: agent_pb2.HeldLease) -> Holding:
         whole=lease.whole,
         attempt=lease.attempt if lease.request_id else 0,
         reserved=lease.reserved,
+        elastic=_elastic(node, lease),
+        priority=min(lease.priority, MAX_PRIORITY),
+        since=lease.since,
+        order=lease.number,
     )
+
+
+def _elastic(node: str, lease: agent_pb2.HeldLease) -> Elastic | None:
+    if not lease.request_id or lease.whole or not lease.HasField("elastic"):
+        return None
+    one = lease.elastic
+    if one.wanted_ppm > PPM or max(one.wanted_bytes, one.least_bytes) > MAX_BYTES:
+        raise PoolError(f"node {node} reported a lease that wants more than a card has")
+    return Elastic(one.least_ppm, one.least_bytes, one.wanted_ppm, one.wanted_bytes)
 
 
 def _card(node: str, card: agent_pb2.CardReport) -> Card:
@@ -196,6 +209,8 @@ def request_of(message: cluster_pb2.SubmitRequest, tenant: str, node: str, rack:
         max_per_rack=message.max_per_rack,
         max_per_zone=message.max_per_zone,
         one_node=message.one_node and message.cards > 1,
+        least_ppm=message.least_ppm if message.HasField("least_ppm") else None,
+        least_bytes=message.least_bytes if message.HasField("least_bytes") else None,
         priority=quota.priority,
         weight=quota.weight if quota.HasField("weight") else 1,
         reserve_seconds=message.reserve_seconds,

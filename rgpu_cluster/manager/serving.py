@@ -68,6 +68,7 @@ class ManagerServer:
             start_ns=round(config.start_seconds * SECOND),
             reserve_ns=round(config.longest_seconds * SECOND),
             reservations_per_tenant=config.most_reservations,
+            grace_ns=round(config.grace_seconds * SECOND),
         )
         self.shell = Shell(Manager(PRESETS[config.preset], limits, Quotas(config.tenants)))
         self._authenticator = authenticator_of(config)

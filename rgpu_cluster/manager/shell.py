@@ -15,8 +15,9 @@ from rgpu_cluster.core.probing import Probing
 from rgpu_cluster.manager.followers import Followers
 from rgpu_cluster.manager.ledger import Decided, Ledger
 from rgpu_cluster.manager.reservations import Reservations
-from rgpu_cluster.manager.telling import in_short, placed_message
+from rgpu_cluster.manager.telling import given, in_short, placed_message
 from rgpu_cluster.manager.uses import Uses
+from rgpu_common.units import format_bytes, format_share
 from rgpu_common.v1 import cluster_pb2
 
 if TYPE_CHECKING:
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("rgpu.manager")
 
 TICK_SECONDS = 1.0
+_STATES = {
+    Stage.CLEARING: "making room",
+    Stage.PENDING: "granting",
+    Stage.PLACED: "placed",
+    Stage.UNDOING: "ending",
+}
 # A request that is in line and that nobody follows is withdrawn after so long.
 LINGER_SECONDS = 15.0
 # One that has cards of which nobody has heard: its client asks again within moments, or is gone.
@@ -43,6 +50,8 @@ class Link(Protocol):
     def revoke(self, action: do.Revoke) -> None: ...
 
     def abandon(self, action: do.Abandon) -> None: ...
+
+    def resize(self, action: do.Resize) -> None: ...
 
     def refresh(self) -> None: ...
 
@@ -80,6 +89,8 @@ class Shell:
             do.Grant: self._grant,
             do.Revoke: self._revoke,
             do.Abandon: self._abandon,
+            do.Resize: self._resize,
+            do.Announced: self._announced,
             do.Placed: self._placed,
             do.Waiting: self._waiting,
             do.Denied: self._denied,
@@ -130,8 +141,16 @@ class Shell:
             if request in self.core.line:
                 return "waiting"
             return "placed" if request in self.core.pool.leases() else "gone"
-        return {Stage.PENDING: "granting", Stage.PLACED: "placed", Stage.UNDOING: "ending"}[
-            booking.stage
+        return _STATES[booking.stage]
+
+    def gives(self, request: str, sees: Callable[[str], bool]) -> list[str]:
+        """Returns what other leases gave for a request. sees: as `pool_nodes` has it."""
+        booking = self.core.book.get(request)
+        if booking is None:
+            return []
+        return [
+            given(give, self.owner(give.lease) or booking.entry.request.tenant, sees)
+            for give in booking.gives
         ]
 
     def note(self, kind: str, sentence: str, node: str = "", request: str = "") -> None:
@@ -196,6 +215,34 @@ class Shell:
         if link is not None:
             link.abandon(action)
 
+    def _resize(self, action: do.Resize) -> None:
+        link = self.links.get(action.card.node)
+        if link is not None:
+            link.resize(action)
+            return
+        self.feed(
+            on.Resized(
+                action.id, action.card, action.attempt, action.number, 0, 0, 0, 0, there=False
+            )
+        )
+
+    def resized(self, event: on.Resized) -> None:
+        """Takes a daemon's answer, and notes what has changed."""
+        had = self.core.relief.before(event)
+        if had is not None and event.there:
+            size = f"{format_share(event.share_ppm)} and {format_bytes(event.memory_bytes)}"
+            less = event.share_ppm < had.share_ppm or event.memory_bytes < had.memory_bytes
+            self.note("shrunk" if less else "grown", size, event.card.node, event.id)
+        self.feed(event)
+
+    def _announced(self, action: do.Announced) -> None:
+        if action.over:
+            sentence = f"tenant {action.owner} is owed what it borrowed"
+            self.note("taken_back", sentence, action.node, action.id)
+        else:
+            sentence = f"in {action.seconds} s, for tenant {action.owner}, which is owed the room"
+            self.note("announced", sentence, action.node, action.id)
+
     def _placed(self, action: do.Placed) -> None:
         placed = placed_message(action.decision, self.core.pool)
         self.note("placed", placed.reason, placed.node, action.id)
@@ -225,7 +272,7 @@ class Shell:
         if entry.gang and entry.refusal is None and not entry.refused:
             here = len(self.core.line.gang(entry.gang))
             return f"{here} of the {entry.gang_size} runs of its gang are here"
-        return entry.refused or in_short(entry.refusal)
+        return entry.hint or entry.refused or in_short(entry.refusal)
 
     def _denied(self, action: do.Denied) -> None:
         if action.refusal is not None:

@@ -8,22 +8,23 @@ from rgpu_cluster.core.decision import Decision, excluded, why
 from rgpu_cluster.core.filters import PASSING
 from rgpu_cluster.core.request import Mode
 from rgpu_common.sharing import SharePolicy
+from rgpu_common.units import PPM, format_bytes, format_share
 from rgpu_common.v1 import agent_pb2, cluster_pb2, lease_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rgpu_cluster.core.actions import Grant
+    from rgpu_cluster.core.actions import Grant, Resize
     from rgpu_cluster.core.card import Card, CardId, Holding
     from rgpu_cluster.core.decision import Candidate, Refusal
     from rgpu_cluster.core.node import Node
     from rgpu_cluster.core.paths import Paths
     from rgpu_cluster.core.pool import Pool
+    from rgpu_cluster.core.pressure import Give
     from rgpu_cluster.core.request import Request
 
 # In which time a program has to come after its cards were granted.
 COME_SECONDS = 60.0
-_MOST_PPM, _MOST_BYTES = (1 << 32) - 1, (1 << 64) - 1
 _REACH = {
     Mode.PASSTHROUGH: cluster_pb2.REACH_PASSTHROUGH,
     Mode.LOCAL: cluster_pb2.REACH_LOCAL,
@@ -59,8 +60,40 @@ def grant_order(action: Grant) -> agent_pb2.GrantOrder:
         # A server of an earlier release knows no reservations; its lease waits as long.
         ttl_seconds=request.reserve_seconds or COME_SECONDS,
         reserve_seconds=request.reserve_seconds,
+        least_ppm=request.least_ppm,
+        least_bytes=request.least_bytes,
+        yields_unused=yields_unused(request),
         first_place=action.first_place,
     )
+
+
+def resize_order(action: Resize) -> agent_pb2.ResizeOrder:
+    """Returns the order for a daemon."""
+    return agent_pb2.ResizeOrder(
+        request_id=action.id,
+        attempt=action.attempt,
+        ordinal=action.card.ordinal,
+        number=action.number,
+        share_ppm=action.share_ppm,
+        memory_bytes=action.memory_bytes,
+    )
+
+
+def given(give: Give, tenant: str, sees: Callable[[str], bool]) -> str:
+    """Returns what a lease gave for a request, in one sentence."""
+    whose = give.lease if sees(tenant) else "another tenant's lease"
+    if give.ends:
+        return f"{whose} on {give.card} ends"
+    size = f"{format_share(give.share_ppm)} and {format_bytes(give.memory_bytes)}"
+    return f"{whose} on {give.card} shrinks to {size}"
+
+
+def yields_unused(request: Request) -> bool:
+    """Returns whether a lease gives the memory that its programs do not use. A reservation is for
+    programs that come later.
+    """
+    best_effort = request.policy is SharePolicy.BEST_EFFORT
+    return best_effort and request.least_bytes is None and not request.reserved
 
 
 def _policy(request: Request) -> SharePolicy:
@@ -187,9 +220,9 @@ def _pool_card(pool: Pool, card: Card, sees: Callable[[str], bool]) -> cluster_p
         ordinal=card.id.ordinal,
         model=card.model,
         memory_bytes=card.memory_bytes,
-        # A node that reports nonsense must not break the message.
-        used_ppm=min(load.used_ppm, _MOST_PPM),
-        used_bytes=min(load.used_bytes, _MOST_BYTES),
+        # A request to which leases give way is on the card already.
+        used_ppm=min(load.used_ppm, PPM),
+        used_bytes=min(load.used_bytes, card.memory_bytes),
         pool=card.pool,
         mig=card.mig,
         leases=[_pool_lease(one) for one in mine],
@@ -204,6 +237,8 @@ def _pool_lease(one: Holding) -> cluster_pb2.PoolLease:
         share_ppm=one.share_ppm,
         memory_bytes=one.memory_bytes,
         whole=one.whole,
+        wanted_ppm=one.elastic.wanted_ppm if one.elastic is not None else 0,
+        wanted_bytes=one.elastic.wanted_bytes if one.elastic is not None else 0,
     )
 
 

@@ -26,49 +26,55 @@ from rgpu_common.v1 import lease_pb2 as rgpu__common_dot_v1_dot_lease__pb2
 from rgpu_common.v1 import network_pb2 as rgpu__common_dot_v1_dot_network__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1argpu_common/v1/agent.proto\x12\x07rgpu.v1\x1a\x1argpu_common/v1/lease.proto\x1a\x1crgpu_common/v1/network.proto\"\xde\x01\n\x0c\x41gentMessage\x12%\n\x06report\x18\x01 \x01(\x0b\x32\x13.rgpu.v1.NodeReportH\x00\x12\'\n\theartbeat\x18\x02 \x01(\x0b\x32\x12.rgpu.v1.HeartbeatH\x00\x12\'\n\x07granted\x18\x03 \x01(\x0b\x32\x14.rgpu.v1.GrantAnswerH\x00\x12(\n\x07revoked\x18\x04 \x01(\x0b\x32\x15.rgpu.v1.RevokeAnswerH\x00\x12#\n\x04path\x18\x05 \x01(\x0b\x32\x13.rgpu.v1.PathReportH\x00\x42\x06\n\x04said\"\x89\x02\n\x0eManagerMessage\x12%\n\x06joined\x18\x01 \x01(\x0b\x32\x13.rgpu.v1.JoinAnswerH\x00\x12$\n\x05grant\x18\x02 \x01(\x0b\x32\x13.rgpu.v1.GrantOrderH\x00\x12&\n\x06revoke\x18\x03 \x01(\x0b\x32\x14.rgpu.v1.RevokeOrderH\x00\x12&\n\x06report\x18\x04 \x01(\x0b\x32\x14.rgpu.v1.ReportOrderH\x00\x12(\n\x07measure\x18\x05 \x01(\x0b\x32\x15.rgpu.v1.MeasureOrderH\x00\x12(\n\x07\x61\x62\x61ndon\x18\x14 \x01(\x0b\x32\x15.rgpu.v1.AbandonOrderH\x00\x42\x06\n\x04said\"\xa9\x02\n\nNodeReport\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x02 \x01(\x0c\x12\x0c\n\x04host\x18\x03 \x01(\x0c\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x0c\n\x04rack\x18\x06 \x01(\t\x12\x0c\n\x04zone\x18\x07 \x01(\t\x12\x10\n\x08\x64raining\x18\x08 \x01(\x08\x12\x0f\n\x07release\x18\t \x01(\t\x12\"\n\x05\x63\x61rds\x18\n \x03(\x0b\x32\x13.rgpu.v1.CardReport\x12\"\n\x06leases\x18\x0b \x03(\x0b\x32\x12.rgpu.v1.HeldLease\x12#\n\x07\x64\x65vices\x18\x0c \x03(\x0b\x32\x12.rgpu.v1.NetDevice\x12\x1e\n\x04uses\x18\x14 \x03(\x0b\x32\x10.rgpu.v1.CardUse\"\x8f\x01\n\nCardReport\x12\x0f\n\x07ordinal\x18\x01 \x01(\r\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0c\n\x04uuid\x18\x03 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x04\x12\x0c\n\x04pool\x18\x05 \x01(\t\x12\x10\n\x08location\x18\x06 \x03(\t\x12\x0b\n\x03mig\x18\x07 \x01(\t\x12\x10\n\x08part_ppm\x18\x08 \x01(\r\"\xec\x01\n\tHeldLease\x12\x0f\n\x07ordinal\x18\x01 \x01(\r\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x11\n\tshare_ppm\x18\x03 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x04\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\r\x12\x10\n\x08lease_id\x18\x07 \x01(\t\x12\r\n\x05whole\x18\x08 \x01(\x08\x12\'\n\nneighbours\x18\t \x01(\x0b\x32\x13.rgpu.v1.Neighbours\x12\x10\n\x08reserved\x18\x14 \x01(\x08\x12\x14\n\x0cleft_seconds\x18\x15 \x01(\x01\"H\n\nNeighbours\x12\x10\n\x08\x61\x66\x66inity\x18\x01 \x01(\t\x12\x15\n\ranti_affinity\x18\x02 \x01(\t\x12\x11\n\texclusion\x18\x03 \x01(\t\"?\n\tHeartbeat\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x1e\n\x04uses\x18\x14 \x03(\x0b\x32\x10.rgpu.v1.CardUse\"R\n\x07\x43\x61rdUse\x12\x0f\n\x07ordinal\x18\x01 \x01(\r\x12\x10\n\x08used_ppm\x18\x02 \x01(\r\x12\x10\n\x08lent_ppm\x18\x03 \x01(\r\x12\x12\n\nused_bytes\x18\x04 \x01(\x04\"8\n\nJoinAnswer\x12\x0f\n\x07release\x18\x01 \x01(\t\x12\x19\n\x11heartbeat_seconds\x18\x02 \x01(\x01\"\xed\x01\n\nGrantOrder\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0e\n\x06tenant\x18\x03 \x01(\t\x12\x10\n\x08ordinals\x18\x04 \x03(\r\x12\x1d\n\x05quota\x18\x05 \x01(\x0b\x32\x0e.rgpu.v1.Quota\x12\r\n\x05whole\x18\x06 \x01(\x08\x12\'\n\nneighbours\x18\x07 \x01(\x0b\x32\x13.rgpu.v1.Neighbours\x12\x13\n\x0bttl_seconds\x18\x08 \x01(\x01\x12\x17\n\x0freserve_seconds\x18( \x01(\x01\x12\x13\n\x0b\x66irst_place\x18\x14 \x01(\r\"\x8a\x01\n\x0bGrantAnswer\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0f\n\x07granted\x18\x03 \x01(\x08\x12\x10\n\x08sentence\x18\x04 \x01(\t\x12\x12\n\ngeneration\x18\x05 \x01(\x04\x12\x1f\n\x06ground\x18\x06 \x01(\x0e\x32\x0f.rgpu.v1.Ground\"2\n\x0bRevokeOrder\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"3\n\x0c\x41\x62\x61ndonOrder\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"3\n\x0cRevokeAnswer\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"\r\n\x0bReportOrder\"-\n\x0cMeasureOrder\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\"\xa0\x01\n\nPathReport\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05\x65rror\x18\x02 \x01(\t\x12\x15\n\rround_trip_ns\x18\x03 \x01(\x04\x12\x11\n\tjitter_ns\x18\x04 \x01(\x04\x12\x0f\n\x07up_rate\x18\x05 \x01(\x04\x12\x11\n\tdown_rate\x18\x06 \x01(\x04\x12\x14\n\x0cmessage_rate\x18\x07 \x01(\x04\x12\x11\n\ttransport\x18\x08 \x01(\t*I\n\x06Ground\x12\x16\n\x12GROUND_UNSPECIFIED\x10\x00\x12\x11\n\rGROUND_TENANT\x10\x01\x12\x14\n\x10GROUND_FORBIDDEN\x10\x02\x32J\n\x0c\x41gentService\x12:\n\x04Join\x12\x15.rgpu.v1.AgentMessage\x1a\x17.rgpu.v1.ManagerMessage(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1argpu_common/v1/agent.proto\x12\x07rgpu.v1\x1a\x1argpu_common/v1/lease.proto\x1a\x1crgpu_common/v1/network.proto\"\x88\x02\n\x0c\x41gentMessage\x12%\n\x06report\x18\x01 \x01(\x0b\x32\x13.rgpu.v1.NodeReportH\x00\x12\'\n\theartbeat\x18\x02 \x01(\x0b\x32\x12.rgpu.v1.HeartbeatH\x00\x12\'\n\x07granted\x18\x03 \x01(\x0b\x32\x14.rgpu.v1.GrantAnswerH\x00\x12(\n\x07revoked\x18\x04 \x01(\x0b\x32\x15.rgpu.v1.RevokeAnswerH\x00\x12#\n\x04path\x18\x05 \x01(\x0b\x32\x13.rgpu.v1.PathReportH\x00\x12(\n\x07resized\x18( \x01(\x0b\x32\x15.rgpu.v1.ResizeAnswerH\x00\x42\x06\n\x04said\"\xb1\x02\n\x0eManagerMessage\x12%\n\x06joined\x18\x01 \x01(\x0b\x32\x13.rgpu.v1.JoinAnswerH\x00\x12$\n\x05grant\x18\x02 \x01(\x0b\x32\x13.rgpu.v1.GrantOrderH\x00\x12&\n\x06revoke\x18\x03 \x01(\x0b\x32\x14.rgpu.v1.RevokeOrderH\x00\x12&\n\x06report\x18\x04 \x01(\x0b\x32\x14.rgpu.v1.ReportOrderH\x00\x12(\n\x07measure\x18\x05 \x01(\x0b\x32\x15.rgpu.v1.MeasureOrderH\x00\x12(\n\x07\x61\x62\x61ndon\x18\x14 \x01(\x0b\x32\x15.rgpu.v1.AbandonOrderH\x00\x12&\n\x06resize\x18( \x01(\x0b\x32\x14.rgpu.v1.ResizeOrderH\x00\x42\x06\n\x04said\"\xa9\x02\n\nNodeReport\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06server\x18\x02 \x01(\x0c\x12\x0c\n\x04host\x18\x03 \x01(\x0c\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x0c\n\x04rack\x18\x06 \x01(\t\x12\x0c\n\x04zone\x18\x07 \x01(\t\x12\x10\n\x08\x64raining\x18\x08 \x01(\x08\x12\x0f\n\x07release\x18\t \x01(\t\x12\"\n\x05\x63\x61rds\x18\n \x03(\x0b\x32\x13.rgpu.v1.CardReport\x12\"\n\x06leases\x18\x0b \x03(\x0b\x32\x12.rgpu.v1.HeldLease\x12#\n\x07\x64\x65vices\x18\x0c \x03(\x0b\x32\x12.rgpu.v1.NetDevice\x12\x1e\n\x04uses\x18\x14 \x03(\x0b\x32\x10.rgpu.v1.CardUse\"\x8f\x01\n\nCardReport\x12\x0f\n\x07ordinal\x18\x01 \x01(\r\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0c\n\x04uuid\x18\x03 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x04\x12\x0c\n\x04pool\x18\x05 \x01(\t\x12\x10\n\x08location\x18\x06 \x03(\t\x12\x0b\n\x03mig\x18\x07 \x01(\t\x12\x10\n\x08part_ppm\x18\x08 \x01(\r\"\xc0\x02\n\tHeldLease\x12\x0f\n\x07ordinal\x18\x01 \x01(\r\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x11\n\tshare_ppm\x18\x03 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x04\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\r\x12\x10\n\x08lease_id\x18\x07 \x01(\t\x12\r\n\x05whole\x18\x08 \x01(\x08\x12\'\n\nneighbours\x18\t \x01(\x0b\x32\x13.rgpu.v1.Neighbours\x12\x10\n\x08reserved\x18\x14 \x01(\x08\x12\x14\n\x0cleft_seconds\x18\x15 \x01(\x01\x12!\n\x07\x65lastic\x18( \x01(\x0b\x32\x10.rgpu.v1.Elastic\x12\x10\n\x08priority\x18) \x01(\r\x12\r\n\x05since\x18* \x01(\x04\x12\x0e\n\x06number\x18+ \x01(\r\"[\n\x07\x45lastic\x12\x11\n\tleast_ppm\x18\x01 \x01(\r\x12\x13\n\x0bleast_bytes\x18\x02 \x01(\x04\x12\x12\n\nwanted_ppm\x18\x03 \x01(\r\x12\x14\n\x0cwanted_bytes\x18\x04 \x01(\x04\"H\n\nNeighbours\x12\x10\n\x08\x61\x66\x66inity\x18\x01 \x01(\t\x12\x15\n\ranti_affinity\x18\x02 \x01(\t\x12\x11\n\texclusion\x18\x03 \x01(\t\"?\n\tHeartbeat\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x1e\n\x04uses\x18\x14 \x03(\x0b\x32\x10.rgpu.v1.CardUse\"R\n\x07\x43\x61rdUse\x12\x0f\n\x07ordinal\x18\x01 \x01(\r\x12\x10\n\x08used_ppm\x18\x02 \x01(\r\x12\x10\n\x08lent_ppm\x18\x03 \x01(\r\x12\x12\n\nused_bytes\x18\x04 \x01(\x04\"8\n\nJoinAnswer\x12\x0f\n\x07release\x18\x01 \x01(\t\x12\x19\n\x11heartbeat_seconds\x18\x02 \x01(\x01\"\xd4\x02\n\nGrantOrder\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0e\n\x06tenant\x18\x03 \x01(\t\x12\x10\n\x08ordinals\x18\x04 \x03(\r\x12\x1d\n\x05quota\x18\x05 \x01(\x0b\x32\x0e.rgpu.v1.Quota\x12\r\n\x05whole\x18\x06 \x01(\x08\x12\'\n\nneighbours\x18\x07 \x01(\x0b\x32\x13.rgpu.v1.Neighbours\x12\x13\n\x0bttl_seconds\x18\x08 \x01(\x01\x12\x17\n\x0freserve_seconds\x18< \x01(\x01\x12\x16\n\tleast_ppm\x18( \x01(\rH\x00\x88\x01\x01\x12\x18\n\x0bleast_bytes\x18) \x01(\x04H\x01\x88\x01\x01\x12\x15\n\ryields_unused\x18* \x01(\x08\x12\x13\n\x0b\x66irst_place\x18\x14 \x01(\rB\x0c\n\n_least_ppmB\x0e\n\x0c_least_bytes\"\x8a\x01\n\x0bGrantAnswer\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0f\n\x07granted\x18\x03 \x01(\x08\x12\x10\n\x08sentence\x18\x04 \x01(\t\x12\x12\n\ngeneration\x18\x05 \x01(\x04\x12\x1f\n\x06ground\x18\x06 \x01(\x0e\x32\x0f.rgpu.v1.Ground\"D\n\x0bRevokeOrder\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x10\n\x08sentence\x18( \x01(\t\"|\n\x0bResizeOrder\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0f\n\x07ordinal\x18\x03 \x01(\r\x12\x0e\n\x06number\x18\x04 \x01(\r\x12\x11\n\tshare_ppm\x18\x05 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x06 \x01(\x04\"\xb5\x01\n\x0cResizeAnswer\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0f\n\x07ordinal\x18\x03 \x01(\r\x12\x0e\n\x06number\x18\x04 \x01(\r\x12\r\n\x05there\x18\x05 \x01(\x08\x12\x11\n\tshare_ppm\x18\x06 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x07 \x01(\x04\x12\x13\n\x0bleast_bytes\x18\x08 \x01(\x04\x12\x12\n\ngeneration\x18\t \x01(\x04\"3\n\x0c\x41\x62\x61ndonOrder\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"3\n\x0cRevokeAnswer\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"\r\n\x0bReportOrder\"-\n\x0cMeasureOrder\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\"\xa0\x01\n\nPathReport\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05\x65rror\x18\x02 \x01(\t\x12\x15\n\rround_trip_ns\x18\x03 \x01(\x04\x12\x11\n\tjitter_ns\x18\x04 \x01(\x04\x12\x0f\n\x07up_rate\x18\x05 \x01(\x04\x12\x11\n\tdown_rate\x18\x06 \x01(\x04\x12\x14\n\x0cmessage_rate\x18\x07 \x01(\x04\x12\x11\n\ttransport\x18\x08 \x01(\t*I\n\x06Ground\x12\x16\n\x12GROUND_UNSPECIFIED\x10\x00\x12\x11\n\rGROUND_TENANT\x10\x01\x12\x14\n\x10GROUND_FORBIDDEN\x10\x02\x32J\n\x0c\x41gentService\x12:\n\x04Join\x12\x15.rgpu.v1.AgentMessage\x1a\x17.rgpu.v1.ManagerMessage(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rgpu_common.v1.agent_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GROUND']._serialized_start=2320
-  _globals['_GROUND']._serialized_end=2393
+  _globals['_GROUND']._serialized_start=3010
+  _globals['_GROUND']._serialized_end=3083
   _globals['_AGENTMESSAGE']._serialized_start=98
-  _globals['_AGENTMESSAGE']._serialized_end=320
-  _globals['_MANAGERMESSAGE']._serialized_start=323
-  _globals['_MANAGERMESSAGE']._serialized_end=588
-  _globals['_NODEREPORT']._serialized_start=591
-  _globals['_NODEREPORT']._serialized_end=888
-  _globals['_CARDREPORT']._serialized_start=891
-  _globals['_CARDREPORT']._serialized_end=1034
-  _globals['_HELDLEASE']._serialized_start=1037
-  _globals['_HELDLEASE']._serialized_end=1273
-  _globals['_NEIGHBOURS']._serialized_start=1275
-  _globals['_NEIGHBOURS']._serialized_end=1347
-  _globals['_HEARTBEAT']._serialized_start=1349
-  _globals['_HEARTBEAT']._serialized_end=1412
-  _globals['_CARDUSE']._serialized_start=1414
-  _globals['_CARDUSE']._serialized_end=1496
-  _globals['_JOINANSWER']._serialized_start=1498
-  _globals['_JOINANSWER']._serialized_end=1554
-  _globals['_GRANTORDER']._serialized_start=1557
-  _globals['_GRANTORDER']._serialized_end=1794
-  _globals['_GRANTANSWER']._serialized_start=1797
-  _globals['_GRANTANSWER']._serialized_end=1935
-  _globals['_REVOKEORDER']._serialized_start=1937
-  _globals['_REVOKEORDER']._serialized_end=1987
-  _globals['_ABANDONORDER']._serialized_start=1989
-  _globals['_ABANDONORDER']._serialized_end=2040
-  _globals['_REVOKEANSWER']._serialized_start=2042
-  _globals['_REVOKEANSWER']._serialized_end=2093
-  _globals['_REPORTORDER']._serialized_start=2095
-  _globals['_REPORTORDER']._serialized_end=2108
-  _globals['_MEASUREORDER']._serialized_start=2110
-  _globals['_MEASUREORDER']._serialized_end=2155
-  _globals['_PATHREPORT']._serialized_start=2158
-  _globals['_PATHREPORT']._serialized_end=2318
-  _globals['_AGENTSERVICE']._serialized_start=2395
-  _globals['_AGENTSERVICE']._serialized_end=2469
+  _globals['_AGENTMESSAGE']._serialized_end=362
+  _globals['_MANAGERMESSAGE']._serialized_start=365
+  _globals['_MANAGERMESSAGE']._serialized_end=670
+  _globals['_NODEREPORT']._serialized_start=673
+  _globals['_NODEREPORT']._serialized_end=970
+  _globals['_CARDREPORT']._serialized_start=973
+  _globals['_CARDREPORT']._serialized_end=1116
+  _globals['_HELDLEASE']._serialized_start=1119
+  _globals['_HELDLEASE']._serialized_end=1439
+  _globals['_ELASTIC']._serialized_start=1441
+  _globals['_ELASTIC']._serialized_end=1532
+  _globals['_NEIGHBOURS']._serialized_start=1534
+  _globals['_NEIGHBOURS']._serialized_end=1606
+  _globals['_HEARTBEAT']._serialized_start=1608
+  _globals['_HEARTBEAT']._serialized_end=1671
+  _globals['_CARDUSE']._serialized_start=1673
+  _globals['_CARDUSE']._serialized_end=1755
+  _globals['_JOINANSWER']._serialized_start=1757
+  _globals['_JOINANSWER']._serialized_end=1813
+  _globals['_GRANTORDER']._serialized_start=1816
+  _globals['_GRANTORDER']._serialized_end=2156
+  _globals['_GRANTANSWER']._serialized_start=2159
+  _globals['_GRANTANSWER']._serialized_end=2297
+  _globals['_REVOKEORDER']._serialized_start=2299
+  _globals['_REVOKEORDER']._serialized_end=2367
+  _globals['_RESIZEORDER']._serialized_start=2369
+  _globals['_RESIZEORDER']._serialized_end=2493
+  _globals['_RESIZEANSWER']._serialized_start=2496
+  _globals['_RESIZEANSWER']._serialized_end=2677
+  _globals['_ABANDONORDER']._serialized_start=2679
+  _globals['_ABANDONORDER']._serialized_end=2730
+  _globals['_REVOKEANSWER']._serialized_start=2732
+  _globals['_REVOKEANSWER']._serialized_end=2783
+  _globals['_REPORTORDER']._serialized_start=2785
+  _globals['_REPORTORDER']._serialized_end=2798
+  _globals['_MEASUREORDER']._serialized_start=2800
+  _globals['_MEASUREORDER']._serialized_end=2845
+  _globals['_PATHREPORT']._serialized_start=2848
+  _globals['_PATHREPORT']._serialized_end=3008
+  _globals['_AGENTSERVICE']._serialized_start=3085
+  _globals['_AGENTSERVICE']._serialized_end=3159
 # @@protoc_insertion_point(module_scope)

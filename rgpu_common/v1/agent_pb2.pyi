@@ -54,6 +54,7 @@ class AgentMessage(google.protobuf.message.Message):
     GRANTED_FIELD_NUMBER: builtins.int
     REVOKED_FIELD_NUMBER: builtins.int
     PATH_FIELD_NUMBER: builtins.int
+    RESIZED_FIELD_NUMBER: builtins.int
     @property
     def report(self) -> global___NodeReport: ...
     @property
@@ -64,6 +65,8 @@ class AgentMessage(google.protobuf.message.Message):
     def revoked(self) -> global___RevokeAnswer: ...
     @property
     def path(self) -> global___PathReport: ...
+    @property
+    def resized(self) -> global___ResizeAnswer: ...
     def __init__(
         self,
         *,
@@ -72,10 +75,11 @@ class AgentMessage(google.protobuf.message.Message):
         granted: global___GrantAnswer | None = ...,
         revoked: global___RevokeAnswer | None = ...,
         path: global___PathReport | None = ...,
+        resized: global___ResizeAnswer | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["granted", b"granted", "heartbeat", b"heartbeat", "path", b"path", "report", b"report", "revoked", b"revoked", "said", b"said"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["granted", b"granted", "heartbeat", b"heartbeat", "path", b"path", "report", b"report", "revoked", b"revoked", "said", b"said"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["said", b"said"]) -> typing.Literal["report", "heartbeat", "granted", "revoked", "path"] | None: ...
+    def HasField(self, field_name: typing.Literal["granted", b"granted", "heartbeat", b"heartbeat", "path", b"path", "report", b"report", "resized", b"resized", "revoked", b"revoked", "said", b"said"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["granted", b"granted", "heartbeat", b"heartbeat", "path", b"path", "report", b"report", "resized", b"resized", "revoked", b"revoked", "said", b"said"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["said", b"said"]) -> typing.Literal["report", "heartbeat", "granted", "revoked", "path", "resized"] | None: ...
 
 global___AgentMessage = AgentMessage
 
@@ -89,6 +93,7 @@ class ManagerMessage(google.protobuf.message.Message):
     REPORT_FIELD_NUMBER: builtins.int
     MEASURE_FIELD_NUMBER: builtins.int
     ABANDON_FIELD_NUMBER: builtins.int
+    RESIZE_FIELD_NUMBER: builtins.int
     @property
     def joined(self) -> global___JoinAnswer: ...
     @property
@@ -103,6 +108,8 @@ class ManagerMessage(google.protobuf.message.Message):
     def measure(self) -> global___MeasureOrder: ...
     @property
     def abandon(self) -> global___AbandonOrder: ...
+    @property
+    def resize(self) -> global___ResizeOrder: ...
     def __init__(
         self,
         *,
@@ -112,10 +119,11 @@ class ManagerMessage(google.protobuf.message.Message):
         report: global___ReportOrder | None = ...,
         measure: global___MeasureOrder | None = ...,
         abandon: global___AbandonOrder | None = ...,
+        resize: global___ResizeOrder | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["abandon", b"abandon", "grant", b"grant", "joined", b"joined", "measure", b"measure", "report", b"report", "revoke", b"revoke", "said", b"said"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["abandon", b"abandon", "grant", b"grant", "joined", b"joined", "measure", b"measure", "report", b"report", "revoke", b"revoke", "said", b"said"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["said", b"said"]) -> typing.Literal["joined", "grant", "revoke", "report", "measure", "abandon"] | None: ...
+    def HasField(self, field_name: typing.Literal["abandon", b"abandon", "grant", b"grant", "joined", b"joined", "measure", b"measure", "report", b"report", "resize", b"resize", "revoke", b"revoke", "said", b"said"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["abandon", b"abandon", "grant", b"grant", "joined", b"joined", "measure", b"measure", "report", b"report", "resize", b"resize", "revoke", b"revoke", "said", b"said"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["said", b"said"]) -> typing.Literal["joined", "grant", "revoke", "report", "measure", "abandon", "resize"] | None: ...
 
 global___ManagerMessage = ManagerMessage
 
@@ -240,6 +248,10 @@ class HeldLease(google.protobuf.message.Message):
     NEIGHBOURS_FIELD_NUMBER: builtins.int
     RESERVED_FIELD_NUMBER: builtins.int
     LEFT_SECONDS_FIELD_NUMBER: builtins.int
+    ELASTIC_FIELD_NUMBER: builtins.int
+    PRIORITY_FIELD_NUMBER: builtins.int
+    SINCE_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
     ordinal: builtins.int
     tenant: builtins.str
     share_ppm: builtins.int
@@ -255,8 +267,17 @@ class HeldLease(google.protobuf.message.Message):
     reserved: builtins.bool
     """The lease is a reservation, and ends in so many seconds."""
     left_seconds: builtins.float
+    priority: builtins.int
+    since: builtins.int
+    """When it was granted, in seconds since 1970."""
+    number: builtins.int
+    """The number of the last order that changed its size, or tried to."""
     @property
     def neighbours(self) -> global___Neighbours: ...
+    @property
+    def elastic(self) -> global___Elastic:
+        """Absent: the lease never shrinks."""
+
     def __init__(
         self,
         *,
@@ -271,11 +292,42 @@ class HeldLease(google.protobuf.message.Message):
         neighbours: global___Neighbours | None = ...,
         reserved: builtins.bool = ...,
         left_seconds: builtins.float = ...,
+        elastic: global___Elastic | None = ...,
+        priority: builtins.int = ...,
+        since: builtins.int = ...,
+        number: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["neighbours", b"neighbours"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "lease_id", b"lease_id", "left_seconds", b"left_seconds", "memory_bytes", b"memory_bytes", "neighbours", b"neighbours", "ordinal", b"ordinal", "request_id", b"request_id", "reserved", b"reserved", "share_ppm", b"share_ppm", "tenant", b"tenant", "whole", b"whole"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["elastic", b"elastic", "neighbours", b"neighbours"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "elastic", b"elastic", "lease_id", b"lease_id", "left_seconds", b"left_seconds", "memory_bytes", b"memory_bytes", "neighbours", b"neighbours", "number", b"number", "ordinal", b"ordinal", "priority", b"priority", "request_id", b"request_id", "reserved", b"reserved", "share_ppm", b"share_ppm", "since", b"since", "tenant", b"tenant", "whole", b"whole"]) -> None: ...
 
 global___HeldLease = HeldLease
+
+@typing.final
+class Elastic(google.protobuf.message.Message):
+    """Between what a lease may shrink, and what was asked for."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEAST_PPM_FIELD_NUMBER: builtins.int
+    LEAST_BYTES_FIELD_NUMBER: builtins.int
+    WANTED_PPM_FIELD_NUMBER: builtins.int
+    WANTED_BYTES_FIELD_NUMBER: builtins.int
+    least_ppm: builtins.int
+    least_bytes: builtins.int
+    """Also what its programs use, if they use more."""
+    wanted_ppm: builtins.int
+    wanted_bytes: builtins.int
+    def __init__(
+        self,
+        *,
+        least_ppm: builtins.int = ...,
+        least_bytes: builtins.int = ...,
+        wanted_ppm: builtins.int = ...,
+        wanted_bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "wanted_bytes", b"wanted_bytes", "wanted_ppm", b"wanted_ppm"]) -> None: ...
+
+global___Elastic = Elastic
 
 @typing.final
 class Neighbours(google.protobuf.message.Message):
@@ -380,6 +432,9 @@ class GrantOrder(google.protobuf.message.Message):
     NEIGHBOURS_FIELD_NUMBER: builtins.int
     TTL_SECONDS_FIELD_NUMBER: builtins.int
     RESERVE_SECONDS_FIELD_NUMBER: builtins.int
+    LEAST_PPM_FIELD_NUMBER: builtins.int
+    LEAST_BYTES_FIELD_NUMBER: builtins.int
+    YIELDS_UNUSED_FIELD_NUMBER: builtins.int
     FIRST_PLACE_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     attempt: builtins.int
@@ -391,6 +446,11 @@ class GrantOrder(google.protobuf.message.Message):
     """More than 0: the lease is a reservation. It ends after so many seconds, whether or not programs
     run in it.
     """
+    least_ppm: builtins.int
+    """How far the lease may shrink. Absent: it keeps that size."""
+    least_bytes: builtins.int
+    yields_unused: builtins.bool
+    """It may shrink to the memory that its programs use, once they have run for a while."""
     first_place: builtins.int
     """The place of the first of these cards among all cards of the request, which may be on several
     nodes. It is part of the names of the leases.
@@ -413,10 +473,17 @@ class GrantOrder(google.protobuf.message.Message):
         neighbours: global___Neighbours | None = ...,
         ttl_seconds: builtins.float = ...,
         reserve_seconds: builtins.float = ...,
+        least_ppm: builtins.int | None = ...,
+        least_bytes: builtins.int | None = ...,
+        yields_unused: builtins.bool = ...,
         first_place: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["neighbours", b"neighbours", "quota", b"quota"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "first_place", b"first_place", "neighbours", b"neighbours", "ordinals", b"ordinals", "quota", b"quota", "request_id", b"request_id", "reserve_seconds", b"reserve_seconds", "tenant", b"tenant", "ttl_seconds", b"ttl_seconds", "whole", b"whole"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "neighbours", b"neighbours", "quota", b"quota"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "attempt", b"attempt", "first_place", b"first_place", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "neighbours", b"neighbours", "ordinals", b"ordinals", "quota", b"quota", "request_id", b"request_id", "reserve_seconds", b"reserve_seconds", "tenant", b"tenant", "ttl_seconds", b"ttl_seconds", "whole", b"whole", "yields_unused", b"yields_unused"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_least_bytes", b"_least_bytes"]) -> typing.Literal["least_bytes"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_least_ppm", b"_least_ppm"]) -> typing.Literal["least_ppm"] | None: ...
 
 global___GrantOrder = GrantOrder
 
@@ -458,18 +525,98 @@ class RevokeOrder(google.protobuf.message.Message):
 
     REQUEST_ID_FIELD_NUMBER: builtins.int
     ATTEMPT_FIELD_NUMBER: builtins.int
+    SENTENCE_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     attempt: builtins.int
     """Later grants of this attempt and of earlier ones are refused."""
+    sentence: builtins.str
+    """Why, for the program; or empty."""
     def __init__(
         self,
         *,
         request_id: builtins.str = ...,
         attempt: builtins.int = ...,
+        sentence: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "request_id", b"request_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "request_id", b"request_id", "sentence", b"sentence"]) -> None: ...
 
 global___RevokeOrder = RevokeOrder
+
+@typing.final
+class ResizeOrder(google.protobuf.message.Message):
+    """Changes the size of one lease. The same order again, or an earlier one, changes nothing."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    ORDINAL_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    SHARE_PPM_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    request_id: builtins.str
+    attempt: builtins.int
+    ordinal: builtins.int
+    number: builtins.int
+    """Later than that of every earlier order for this lease."""
+    share_ppm: builtins.int
+    memory_bytes: builtins.int
+    def __init__(
+        self,
+        *,
+        request_id: builtins.str = ...,
+        attempt: builtins.int = ...,
+        ordinal: builtins.int = ...,
+        number: builtins.int = ...,
+        share_ppm: builtins.int = ...,
+        memory_bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "memory_bytes", b"memory_bytes", "number", b"number", "ordinal", b"ordinal", "request_id", b"request_id", "share_ppm", b"share_ppm"]) -> None: ...
+
+global___ResizeOrder = ResizeOrder
+
+@typing.final
+class ResizeAnswer(google.protobuf.message.Message):
+    """How large the lease is now."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    ORDINAL_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    THERE_FIELD_NUMBER: builtins.int
+    SHARE_PPM_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    LEAST_BYTES_FIELD_NUMBER: builtins.int
+    GENERATION_FIELD_NUMBER: builtins.int
+    request_id: builtins.str
+    attempt: builtins.int
+    ordinal: builtins.int
+    number: builtins.int
+    there: builtins.bool
+    """False: there is no such lease."""
+    share_ppm: builtins.int
+    memory_bytes: builtins.int
+    least_bytes: builtins.int
+    generation: builtins.int
+    """As GrantAnswer has it."""
+    def __init__(
+        self,
+        *,
+        request_id: builtins.str = ...,
+        attempt: builtins.int = ...,
+        ordinal: builtins.int = ...,
+        number: builtins.int = ...,
+        there: builtins.bool = ...,
+        share_ppm: builtins.int = ...,
+        memory_bytes: builtins.int = ...,
+        least_bytes: builtins.int = ...,
+        generation: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "generation", b"generation", "least_bytes", b"least_bytes", "memory_bytes", b"memory_bytes", "number", b"number", "ordinal", b"ordinal", "request_id", b"request_id", "share_ppm", b"share_ppm", "there", b"there"]) -> None: ...
+
+global___ResizeAnswer = ResizeAnswer
 
 @typing.final
 class AbandonOrder(google.protobuf.message.Message):

@@ -126,6 +126,8 @@ class SubmitRequest(google.protobuf.message.Message):
     GANG_SIZE_FIELD_NUMBER: builtins.int
     RESERVE_SECONDS_FIELD_NUMBER: builtins.int
     STAYS_FIELD_NUMBER: builtins.int
+    LEAST_PPM_FIELD_NUMBER: builtins.int
+    LEAST_BYTES_FIELD_NUMBER: builtins.int
     MAX_PER_RACK_FIELD_NUMBER: builtins.int
     MAX_PER_ZONE_FIELD_NUMBER: builtins.int
     request_id: builtins.str
@@ -156,6 +158,9 @@ class SubmitRequest(google.protobuf.message.Message):
     """More than 0: the cards are reserved for so many seconds, and programs run in them later."""
     stays: builtins.bool
     """The client ends this call only when its program has its leases, or will not come."""
+    least_ppm: builtins.int
+    """How far its leases may shrink while others need the room. Absent: they keep that size."""
+    least_bytes: builtins.int
     max_per_rack: builtins.int
     """As max_per_node."""
     max_per_zone: builtins.int
@@ -192,11 +197,18 @@ class SubmitRequest(google.protobuf.message.Message):
         gang_size: builtins.int = ...,
         reserve_seconds: builtins.int = ...,
         stays: builtins.bool = ...,
+        least_ppm: builtins.int | None = ...,
+        least_bytes: builtins.int | None = ...,
         max_per_rack: builtins.int = ...,
         max_per_zone: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_max_slowdown_ppm", b"_max_slowdown_ppm", "max_slowdown_ppm", b"max_slowdown_ppm", "neighbours", b"neighbours", "place", b"place", "profile", b"profile", "quota", b"quota"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_max_slowdown_ppm", b"_max_slowdown_ppm", "bandwidth_bps", b"bandwidth_bps", "cards", b"cards", "farthest", b"farthest", "gang", b"gang", "gang_size", b"gang_size", "max_per_node", b"max_per_node", "max_per_rack", b"max_per_rack", "max_per_zone", b"max_per_zone", "max_slowdown_ppm", b"max_slowdown_ppm", "mig", b"mig", "model", b"model", "neighbours", b"neighbours", "one_node", b"one_node", "place", b"place", "pool", b"pool", "profile", b"profile", "quota", b"quota", "request_id", b"request_id", "reserve_seconds", b"reserve_seconds", "stays", b"stays", "tenant", b"tenant", "wait", b"wait", "waited_seconds", b"waited_seconds", "whole", b"whole"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "_max_slowdown_ppm", b"_max_slowdown_ppm", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "max_slowdown_ppm", b"max_slowdown_ppm", "neighbours", b"neighbours", "place", b"place", "profile", b"profile", "quota", b"quota"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "_max_slowdown_ppm", b"_max_slowdown_ppm", "bandwidth_bps", b"bandwidth_bps", "cards", b"cards", "farthest", b"farthest", "gang", b"gang", "gang_size", b"gang_size", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "max_per_node", b"max_per_node", "max_per_rack", b"max_per_rack", "max_per_zone", b"max_per_zone", "max_slowdown_ppm", b"max_slowdown_ppm", "mig", b"mig", "model", b"model", "neighbours", b"neighbours", "one_node", b"one_node", "place", b"place", "pool", b"pool", "profile", b"profile", "quota", b"quota", "request_id", b"request_id", "reserve_seconds", b"reserve_seconds", "stays", b"stays", "tenant", b"tenant", "wait", b"wait", "waited_seconds", b"waited_seconds", "whole", b"whole"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_least_bytes", b"_least_bytes"]) -> typing.Literal["least_bytes"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_least_ppm", b"_least_ppm"]) -> typing.Literal["least_ppm"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_max_slowdown_ppm", b"_max_slowdown_ppm"]) -> typing.Literal["max_slowdown_ppm"] | None: ...
 
 global___SubmitRequest = SubmitRequest
@@ -517,6 +529,7 @@ class ExplainResponse(google.protobuf.message.Message):
     SENTENCE_FIELD_NUMBER: builtins.int
     AGE_SECONDS_FIELD_NUMBER: builtins.int
     ATTEMPT_FIELD_NUMBER: builtins.int
+    GIVES_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     asked: builtins.str
     """What was asked for, in words."""
@@ -535,6 +548,10 @@ class ExplainResponse(google.protobuf.message.Message):
     def others(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Alternative]: ...
     @property
     def excluded(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ExcludedCards]: ...
+    @property
+    def gives(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """What other leases gave for it, one sentence each."""
+
     def __init__(
         self,
         *,
@@ -547,9 +564,10 @@ class ExplainResponse(google.protobuf.message.Message):
         sentence: builtins.str = ...,
         age_seconds: builtins.float = ...,
         attempt: builtins.int = ...,
+        gives: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["chosen", b"chosen"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["age_seconds", b"age_seconds", "asked", b"asked", "attempt", b"attempt", "chosen", b"chosen", "excluded", b"excluded", "others", b"others", "request_id", b"request_id", "sentence", b"sentence", "state", b"state"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["age_seconds", b"age_seconds", "asked", b"asked", "attempt", b"attempt", "chosen", b"chosen", "excluded", b"excluded", "gives", b"gives", "others", b"others", "request_id", b"request_id", "sentence", b"sentence", "state", b"state"]) -> None: ...
 
 global___ExplainResponse = ExplainResponse
 
@@ -614,11 +632,16 @@ class PoolLease(google.protobuf.message.Message):
     SHARE_PPM_FIELD_NUMBER: builtins.int
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
     WHOLE_FIELD_NUMBER: builtins.int
+    WANTED_PPM_FIELD_NUMBER: builtins.int
+    WANTED_BYTES_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     tenant: builtins.str
     share_ppm: builtins.int
     memory_bytes: builtins.int
     whole: builtins.bool
+    wanted_ppm: builtins.int
+    """What was asked for, of a lease that may shrink."""
+    wanted_bytes: builtins.int
     def __init__(
         self,
         *,
@@ -627,8 +650,10 @@ class PoolLease(google.protobuf.message.Message):
         share_ppm: builtins.int = ...,
         memory_bytes: builtins.int = ...,
         whole: builtins.bool = ...,
+        wanted_ppm: builtins.int = ...,
+        wanted_bytes: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["memory_bytes", b"memory_bytes", "request_id", b"request_id", "share_ppm", b"share_ppm", "tenant", b"tenant", "whole", b"whole"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["memory_bytes", b"memory_bytes", "request_id", b"request_id", "share_ppm", b"share_ppm", "tenant", b"tenant", "wanted_bytes", b"wanted_bytes", "wanted_ppm", b"wanted_ppm", "whole", b"whole"]) -> None: ...
 
 global___PoolLease = PoolLease
 

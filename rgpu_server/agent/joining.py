@@ -189,11 +189,17 @@ class _Stream:
             self._grant(message.grant)
         elif kind == "revoke":
             order = message.revoke
-            self._orders.revoke(order.request_id, order.attempt)
+            self._orders.revoke(order.request_id, order.attempt, order.sentence)
             answer = agent_pb2.RevokeAnswer(request_id=order.request_id, attempt=order.attempt)
             self._answer(agent_pb2.AgentMessage(revoked=answer))
         elif kind == "abandon":
             self._orders.abandon(message.abandon.request_id, message.abandon.attempt)
+        elif kind == "resize":
+            resized = self._orders.resize(message.resize)
+            # Every report after this one tells of the size.
+            self._generation += 1
+            resized.generation = self._generation
+            self._answer(agent_pb2.AgentMessage(resized=resized))
         elif kind == "report":
             self._forced = True
             self.changed()
@@ -229,8 +235,10 @@ class _Stream:
                     generation=self._generation, uses=self._reports.uses()
                 )
                 await self._call.write(agent_pb2.AgentMessage(heartbeat=heartbeat))
-            with contextlib.suppress(asyncio.TimeoutError):
+            try:
                 await asyncio.wait_for(self._wake.wait(), HEARTBEAT_SECONDS)
+            except asyncio.TimeoutError:
+                self._due = True  # programs may use less memory than before
 
     async def _write_all(self) -> bool:
         """Writes what there is to say; False if there was nothing."""
@@ -243,7 +251,7 @@ class _Stream:
         self._due = False
         now = self._reports.look()
         if now == self._said and not self._forced:
-            return True
+            return said
         self._forced = False
         self._said = agent_pb2.NodeReport()
         self._said.CopyFrom(now)

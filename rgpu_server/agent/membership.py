@@ -13,6 +13,7 @@ from rgpu_common.errors import UsageError
 from rgpu_server.agent.joining import Joining
 from rgpu_server.agent.orders import Orders
 from rgpu_server.agent.reports import Reports, Standing
+from rgpu_server.agent.yielding import Yielding
 from rgpu_server.service.control import Control
 from rgpu_server.service.offers import UNSPECIFIED
 
@@ -46,8 +47,9 @@ def join(cluster: Cluster, bound: Sequence[Endpoint], parts: Membership) -> Join
     conductor = parts.conductor
     address = cluster.advertise or advertised(bound, manager)
     standing = Standing.of(cluster, parts.server, address)
-    reports = Reports(standing, conductor, parts.inventory)
-    orders = Orders(Control(conductor), conductor.node, conductor.clock)
+    yielding = Yielding(conductor.pages.charged, conductor.clock)
+    reports = Reports(standing, conductor, parts.inventory, yielding)
+    orders = Orders(Control(conductor), conductor.node, conductor.clock, yielding)
     joining = Joining(manager, cluster.token_file, reports, orders)
     conductor.on_change = joining.changed
     joining.start()

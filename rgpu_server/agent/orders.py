@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rgpu_common.clusters import (
@@ -12,11 +14,13 @@ from rgpu_common.clusters import (
 )
 from rgpu_common.errors import UsageError
 from rgpu_common.sharing import SharePolicy
-from rgpu_common.units import PPM
+from rgpu_common.units import MAX_BYTES, PPM
 from rgpu_common.v1 import agent_pb2
 from rgpu_server.agent.attempts import Attempts
+from rgpu_server.agent.yielding import Yielding
 from rgpu_server.core.booked import Booked
 from rgpu_server.core.model import Code, LeaseKey, LeaseState, Refusal, Wish
+from rgpu_server.core.placement import find
 from rgpu_server.identity.access_tokens import check_tenant
 from rgpu_server.service.messages import policy_of
 
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from rgpu_server.service.control import Control
 
 _MAX_LABEL = 63
+_MAX_SENTENCE = 500
 _GROUNDS = {
     Code.TENANT_LIMIT: agent_pb2.GROUND_TENANT,
     Code.BAD_REQUEST: agent_pb2.GROUND_FORBIDDEN,
@@ -37,7 +42,10 @@ _GROUNDS = {
 class Orders:
     """Each method decides at once, so that nobody sees a request with some of its leases only."""
 
-    def __init__(self, control: Control, node: Node, clock: Clock) -> None:
+    def __init__(
+        self, control: Control, node: Node, clock: Clock, yielding: Yielding | None = None
+    ) -> None:
+        self._yielding = yielding or Yielding(lambda _: 0, clock)
         self._control = control
         self._node = node
         self._clock = clock
@@ -68,12 +76,44 @@ class Orders:
             return answer
         return None
 
-    def revoke(self, request: str, attempt: int) -> None:
+    def resize(self, order: agent_pb2.ResizeOrder) -> agent_pb2.ResizeAnswer:
+        """Changes the size of a lease as far as it and its programs allow, and says how large it is
+        now. An order that comes late or twice changes nothing.
+        """
+        answer = agent_pb2.ResizeAnswer(
+            request_id=order.request_id,
+            attempt=order.attempt,
+            ordinal=order.ordinal,
+            number=order.number,
+        )
+        found = [x for x in self._held(order.request_id) if x.device == order.ordinal]
+        lease = found[0] if found else None
+        if lease is None or lease.booked is None or lease.booked.attempt != order.attempt:
+            return answer
+        self._yielding.look(self._node.leases)
+        change = self._yielding.change(lease, order.share_ppm, order.memory_bytes)
+        if change is not None and order.number > lease.booked.number:
+            lease.booked = replace(lease.booked, number=order.number)
+            # What it had counts as used until its programs are known to use less.
+            had = {0: lease.amount.memory_bytes}
+            self._control.resize(lease.id, change, had, kill=False)
+            self._control.look()
+        elastic = self._yielding.elastic(lease)
+        answer.there = True
+        answer.share_ppm = lease.amount.share_ppm
+        answer.memory_bytes = lease.amount.memory_bytes
+        answer.least_bytes = elastic.least_bytes if elastic is not None else answer.memory_bytes
+        return answer
+
+    def revoke(self, request: str, attempt: int, why: str = "") -> None:
         """Ends the leases of this attempt and of earlier ones, and refuses later grants of them."""
         self._attempts.revoke(request, attempt, self._clock.now())
         for lease in self._held(request):
             if lease.booked is not None and lease.booked.attempt <= attempt:
-                self._control.revoke(lease.id)
+                self._control.revoke(lease.id, why[:_MAX_SENTENCE])
+
+    def _knows(self, ordinal: int) -> bool:
+        return any(device.ordinal == ordinal for device in self._node.devices)
 
     def abandon(self, request: str, attempt: int) -> None:
         """Ends the leases of this attempt for which no program has come."""
@@ -96,13 +136,11 @@ class Orders:
         if self._node.leases.of(LeaseKey(order.tenant, key)) is not None:
             sentence = f"tenant {order.tenant!r} has another lease {key!r} on this server"
             return Refusal(Code.LEASE_EXISTS, sentence)
+        wanted = find(self._node.devices, ordinal).memory_bytes if self._knows(ordinal) else 0
         answer = self._control.grant(
-            order.tenant,
-            key,
-            _wish(order, ordinal),
-            order.reserve_seconds or order.ttl_seconds,
-            booked=_booked(order),
-        )
+            order.tenant, key, _wish(order, ordinal), order.reserve_seconds or order.ttl_seconds,
+            booked=_booked(order, wanted),
+        )  # fmt: skip
         return answer if isinstance(answer, Refusal) else answer.lease
 
 
@@ -138,8 +176,8 @@ def _wish(order: agent_pb2.GrantOrder, ordinal: int) -> Wish:
     )
 
 
-def _booked(order: agent_pb2.GrantOrder) -> Booked:
-    words = order.neighbours
+def _booked(order: agent_pb2.GrantOrder, card_bytes: int) -> Booked:
+    words, quota = order.neighbours, order.quota
     return Booked(
         order.request_id,
         order.attempt,
@@ -147,7 +185,13 @@ def _booked(order: agent_pb2.GrantOrder) -> Booked:
         words.affinity,
         words.anti_affinity,
         words.exclusion,
-        order.reserve_seconds > 0,
+        reserved=order.reserve_seconds > 0,
+        wanted_ppm=quota.share_request_ppm,
+        wanted_bytes=quota.memory_bytes or quota.memory_ppm * card_bytes // PPM,
+        least_ppm=order.least_ppm if order.HasField("least_ppm") else -1,
+        least_bytes=order.least_bytes if order.HasField("least_bytes") else -1,
+        unused=order.yields_unused,
+        since=int(time.time()),
     )
 
 
@@ -173,4 +217,6 @@ def _wrong(order: agent_pb2.GrantOrder) -> str:
         return f"a label has at most {_MAX_LABEL} characters"
     if order.quota.share_request_ppm > PPM or order.quota.share_limit_ppm > PPM:
         return "a share is at most the whole card"
+    if order.least_ppm > order.quota.share_request_ppm or order.least_bytes > MAX_BYTES:
+        return "a lease cannot have less than the least that it accepts"
     return ""

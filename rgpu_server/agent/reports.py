@@ -18,6 +18,7 @@ from rgpu_server.service.offers import device_message
 
 if TYPE_CHECKING:
     from rgpu_server.agent.settings import Cluster
+    from rgpu_server.agent.yielding import Yielding
     from rgpu_server.conductor import Conductor
     from rgpu_server.core.lease import Lease
     from rgpu_server.core.node import Node
@@ -50,9 +51,16 @@ class Standing:
 class Reports:
     """Makes reports of the whole node."""
 
-    def __init__(self, standing: Standing, conductor: Conductor, inventory: Inventory) -> None:
+    def __init__(
+        self,
+        standing: Standing,
+        conductor: Conductor,
+        inventory: Inventory,
+        yielding: Yielding,
+    ) -> None:
         self._conductor = conductor
         self._node = node = conductor.node
+        self._yielding = yielding
         self._clock = conductor.clock
         self._network: list[network_pb2.NetDevice] = []
         self._network_until = self._clock.now()
@@ -73,7 +81,8 @@ class Reports:
         report.CopyFrom(self._still)
         report.draining = self._node.standing.drain is not None or self._node.standing.stopping
         # An empty lease that nobody was granted makes room for a new one.
-        report.leases.extend(_lease(lease) for lease in self._node.leases if not lease.idle)
+        self._yielding.look(self._node.leases)
+        report.leases.extend(self._lease(x) for x in self._node.leases if not x.idle)
         if self._clock.now() >= self._network_until:
             self._network = _network()
             self._network_until = self._clock.now() + _NETWORK_SECONDS
@@ -92,6 +101,16 @@ class Reports:
     def uses(self) -> list[agent_pb2.CardUse]:
         """Returns what programs use of each card now."""
         return card_uses(self._node.leases, self._conductor.pages)
+
+    def _lease(self, lease: Lease) -> agent_pb2.HeldLease:
+        held = _lease(lease)
+        if held.request_id and lease.booked is not None:
+            held.since, held.number = lease.booked.since, lease.booked.number
+            held.priority = lease.quota.priority
+            elastic = self._yielding.elastic(lease)
+            if elastic is not None:
+                held.elastic.CopyFrom(elastic)
+        return held
 
 
 def _network() -> list[network_pb2.NetDevice]:

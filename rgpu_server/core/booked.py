@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_NUMBERS = (
+    "attempt", "wanted_ppm", "wanted_bytes", "least_ppm", "least_bytes", "since", "number",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Booked:
@@ -16,8 +20,10 @@ class Booked:
 
     request: names the run's request in the whole cluster. attempt: which placement of the request
     this is. whole: the card is for this lease alone. affinity, anti_affinity, exclusion: words that
-    only the manager understands. reserved: programs run in it one after another until its time is
-    over.
+    only the manager understands. wanted_ppm, wanted_bytes: what was asked for; least_ppm,
+    least_bytes: how far it may shrink, -1: it keeps that size; unused: it may shrink to the memory
+    that is used. since: when it was granted, in seconds since 1970. number: the last order that
+    changed its size. reserved: programs run in it one after another until its time is over.
     """
 
     request: str
@@ -26,6 +32,13 @@ class Booked:
     affinity: str = ""
     anti_affinity: str = ""
     exclusion: str = ""
+    wanted_ppm: int = 0
+    wanted_bytes: int = 0
+    least_ppm: int = -1
+    least_bytes: int = -1
+    unused: bool = False
+    since: int = 0
+    number: int = 0
     reserved: bool = False
 
     def record(self) -> dict[str, Any]:
@@ -42,5 +55,6 @@ def booked_of(record: object) -> Booked | None:
 
 
 def _fits(name: str, record: Mapping[str, Any]) -> bool:
-    kind = {"attempt": int, "whole": bool, "reserved": bool}.get(name, str)
+    kinds: dict[str, type] = dict.fromkeys(_NUMBERS, int)
+    kind = {**kinds, "whole": bool, "unused": bool, "reserved": bool}.get(name, str)
     return type(record.get(name)) is kind

@@ -123,8 +123,11 @@ class UndrainRequested:
 
 @dataclass(frozen=True, slots=True)
 class RevokeRequested:
+    """why: for the programs that use the lease, or ""."""
+
     request: int
     lease: str
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,7 +173,7 @@ class Node:
         def revoke() -> do.Answer:
             lease, gone = self.leases.revoke(event.lease, now)
             sessions = len(lease.slots)
-            self._lease_ended(lease, gone, now)
+            self._lease_ended(lease, gone, now, event.why)
             return do.Answer(event.request, lease.id, sessions)
 
         self._answer(event.request, revoke)
@@ -185,9 +185,9 @@ class Node:
             self._out.add_changes(self.leases.lending)
             self._out.add(do.Refuse(request, error.refusal))
 
-    def _lease_ended(self, lease: Lease, gone: bool, now: float) -> None:
+    def _lease_ended(self, lease: Lease, gone: bool, now: float, why: str = "") -> None:
         self.kept.give_up(lease.key)
-        sentence = why_ended(lease)
+        sentence = why_ended(lease) + (f": {why}" if why else "")
         if gone:
             self._out.add(do.DropPage(lease.id))
             return

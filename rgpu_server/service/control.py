@@ -60,10 +60,14 @@ class Control:
         number = self._conductor.next_request()
         return self._conductor.ask(number, on.PauseRequested(number, lease, paused, by_operator))
 
-    def revoke(self, lease: str) -> Answer | Refusal:
-        """Ends a lease and its sessions."""
+    def look(self) -> None:
+        """Notes what programs have freed of leases that are smaller than what they held."""
+        self._conductor.feed(on.TimePassed())
+
+    def revoke(self, lease: str, why: str = "") -> Answer | Refusal:
+        """Ends a lease and its sessions. why: for their programs."""
         number = self._conductor.next_request()
-        return self._conductor.ask(number, on.RevokeRequested(number, lease))
+        return self._conductor.ask(number, on.RevokeRequested(number, lease, why))
 
     def drain(self, end_after_seconds: float | None) -> Answer | Refusal:
         """Takes no new lease from now on.  end_after_seconds: then end all leases; None: never."""

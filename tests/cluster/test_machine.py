@@ -11,13 +11,15 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.giving import check_grown, somebody_gives_way
 from cluster.samples import GIB, PERCENT
 from cluster.world import World
 from rgpu_cluster.core import events as ev
 from rgpu_cluster.core.book import Stage
-from rgpu_cluster.core.card import CardId, Labels
+from rgpu_cluster.core.card import CardId, Labels, size_of
 from rgpu_cluster.core.decision import Refusal
 from rgpu_cluster.core.limits import SECOND
+from rgpu_cluster.core.quotas import Accounts, Quotas, TenantQuota
 from rgpu_cluster.core.request import Client, Request
 from rgpu_cluster.core.score import PRESETS
 from rgpu_cluster.core.together import place_all
@@ -27,16 +29,29 @@ STEPS = int(os.environ.get("RGPU_CLUSTER_STEPS", "10000"))
 SEEDS = 20
 # More would only make the line, and a long run, longer.
 MOST_ALIVE = 60
+QUOTAS = Quotas(
+    {
+        "a": TenantQuota(share_ppm=2 * PPM, borrow=True),
+        "b": TenantQuota(share_ppm=3 * PPM, memory_bytes=48 * GIB, borrow=True),
+    }
+)
 
 
 def random_request(chance: random.Random, number: int) -> Request:
     whole = chance.random() < 0.25
+    share = PPM if whole else chance.choice((0, 10, 30, 50, 100)) * PERCENT
+    memory = chance.choice((1, 4, 8, 10)) * GIB
+    leasts = {}
+    if not whole and chance.random() < 0.5:
+        leasts["least_ppm"] = chance.choice((0, share // 2, share))
+    if not whole and chance.random() < 0.5:
+        leasts["least_bytes"] = chance.choice((0, memory // 2, memory))
     one_node = chance.random() < 0.3
     return Request(
         id=f"run-{number}",
         tenant=chance.choice("abc"),
-        share_ppm=PPM if whole else chance.choice((0, 10, 30, 50, 100)) * PERCENT,
-        memory_bytes=chance.choice((1, 4, 8, 10)) * GIB,
+        share_ppm=share,
+        memory_bytes=memory,
         cards=chance.choice((1, 1, 1, 1, 2, 3)),
         whole=whole,
         client=Client("", chance.choice(("r0", "r1"))),
@@ -48,6 +63,7 @@ def random_request(chance: random.Random, number: int) -> Request:
         labels=Labels(exclusion=chance.choice(("", "", "", "x"))),
         priority=chance.choice((0, 0, 1)),
         reserve_seconds=chance.choice((0, 0, 0, 0, 5, 60, 600)) if one_node else 0,
+        **leasts,
     )
 
 
@@ -67,10 +83,12 @@ def step(world: World, chance: random.Random, number: int) -> None:
         world.ask(random_request(chance, number))
     elif roll < 0.25 and len(world.alive) < MOST_ALIVE:
         ask_gang(world, chance, number)
-    elif roll < 0.32 and world.told:
+    elif roll < 0.28 and world.told:
         run = chance.choice(sorted(world.told))
         if not world.alive[run].reserved:
             (world.come if chance.random() < 0.5 else world.die)(run)
+    elif roll < 0.3:
+        world.daemons[chance.choice(sorted(world.daemons))].allocate(chance)
     elif roll < 0.4 and world.alive:
         world.end(chance.choice(sorted(world.alive)))
     elif roll < 0.65 and world.post:
@@ -104,7 +122,7 @@ def check_never_above_a_card(world: World) -> None:
     """No daemon has granted more than a card, and the pool promises no card twice."""
     for daemon in world.daemons.values():
         for card in daemon.node.cards:
-            mine = [h for on, h in daemon.leases.values() if card.id in on]
+            mine = daemon.on(card.id)
             assert sum(h.share_ppm for h in mine) <= PPM
             assert sum(h.memory_bytes for h in mine) <= card.memory_bytes
     for card in world.manager.pool.cards():
@@ -129,9 +147,9 @@ def check_at_rest(world: World) -> None:
     held: dict[str, set[CardId]] = {}
     attempts: dict[str, set[int]] = {}
     for daemon in world.daemons.values():
-        for request, (cards, one) in daemon.leases.items():
-            held.setdefault(request, set()).update(cards)
-            attempts.setdefault(request, set()).add(one.attempt)
+        for request, there in daemon.leases.items():
+            held.setdefault(request, set()).update(there)
+            attempts.setdefault(request, set()).update(one.attempt for one in there.values())
     for request, cards_of in held.items():
         assert len(cards_of) == world.alive[request].cards, "a request with some of its cards"
         assert len(attempts[request]) == 1
@@ -144,18 +162,35 @@ def check_at_rest(world: World) -> None:
     assert shown <= set(held), "room is kept for a reservation that is over"
     for request in held:
         assert set(pool.leases()[request]) >= held[request]
+    for daemon in world.daemons.values():
+        for card in daemon.node.cards:
+            there = {h.lease: size_of(h) for h in pool.holdings(card.id)}
+            assert there == {
+                h.lease: size_of(daemon.as_told(h, card.id)) for h in daemon.on(card.id)
+            }, "the books differ"
+    accounts = Accounts(world.quotas, pool)
+    accounts.begin()
+    for entry in world.manager.line:
+        gang = world.manager.line.gang(entry.gang) if entry.gang else [entry]
+        if len(gang) >= entry.gang_size and not accounts.why_not([x.request for x in gang])[0]:
+            accounts.not_placed(entry.request)
     for entry in world.manager.line:
         gang = world.manager.line.gang(entry.gang) if entry.gang else [entry]
         if len(gang) < entry.gang_size:
             continue  # the others have ended before it began
+        if accounts.why_not([one.request for one in gang])[0]:
+            continue
         answer = place_all(pool, gang, world.manager.paths, PRESETS["fgd"])
         assert isinstance(answer, Refusal), "a card is free while a fitting request waits"
+        if not entry.gang:
+            assert not somebody_gives_way(world, entry.request), entry
+    check_grown(world)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_nothing_is_lost_left_over_or_promised_twice(seed: int) -> None:
     chance = random.Random(seed)
-    world = World()
+    world = World(quotas=QUOTAS if seed % 2 else Quotas({}))
     for number in range(5):
         world.add(f"n{number}", 1 + number % 3, slices=2 if number == 1 else 0)
     for number in range(STEPS // SEEDS):

@@ -72,6 +72,14 @@ def test_a_report_is_a_node_with_its_leases() -> None:
         ({"cards": [agent_pb2.CardReport(ordinal=9)]}, "0 bytes"),
         ({"cards": [agent_pb2.CardReport(ordinal=9, memory_bytes=(1 << 64) - 1)]}, "cannot be"),
         (
+            {"cards": [agent_pb2.CardReport(ordinal=9, memory_bytes=1, part_ppm=PPM + 1)]},
+            "cannot be",
+        ),
+        (
+            {"cards": [agent_pb2.CardReport(ordinal=9, memory_bytes=1, mig="1g.10gb\n")]},
+            "too long",
+        ),
+        (
             {"cards": [agent_pb2.CardReport(ordinal=i + 1, memory_bytes=1) for i in range(200)]},
             "at most 128",
         ),
@@ -132,6 +140,18 @@ def test_a_request_without_sizes_guarantees_no_time_and_a_quarter_of_the_memory(
     assert asked.farthest is Mode.ANY
 
 
+def test_bounds_and_slices_are_read() -> None:
+    asked = read(submit(cards=3, max_per_node=1, max_per_rack=2, max_per_zone=3, mig="1g.10gb"))
+    assert (asked.max_per_node, asked.max_per_rack, asked.max_per_zone) == (1, 2, 3)
+    assert asked.mig == "1g.10gb"
+    slice_of = agent_pb2.CardReport(
+        ordinal=1, model="H100", memory_bytes=GIB, mig="1g.10gb", part_ppm=142_857
+    )
+    cards = node_of(report(cards=[slice_of]), 1).cards
+    assert [(card.mig, card.part_ppm) for card in cards] == [("", PPM), ("1g.10gb", 142_857)]
+    assert cards[1].title == "H100 MIG 1g.10gb"
+
+
 def test_a_whole_card_is_all_of_it() -> None:
     asked = read(submit(whole=True, quota=lease_pb2.Quota(memory_bytes=GIB)))
     assert (asked.share_ppm, asked.memory_on(8 * GIB), asked.whole) == (PPM, 8 * GIB, True)
@@ -160,6 +180,7 @@ def test_a_whole_card_is_all_of_it() -> None:
         ),
         ({"neighbours": agent_pb2.Neighbours(exclusion="x" * 99)}, "at most 63"),
         ({"one_node": True, "cards": 4, "max_per_node": 2}, "leave one of the two out"),
+        ({"one_node": True, "cards": 4, "max_per_zone": 3}, "leave one of the two out"),
     ],
 )
 def test_a_request_that_cannot_be_met_names_the_remedy(more: dict[str, Any], sentence: str) -> None:

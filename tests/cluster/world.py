@@ -5,31 +5,43 @@ Everything is deterministic: whoever drives the world chooses which message arri
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from cluster.samples import GIB, holding, node
+from cluster.samples import GIB, node
 from rgpu_cluster.core import events as ev
 from rgpu_cluster.core.actions import (
     Abandon,
     Action,
+    Announced,
     Denied,
     Ended,
     Grant,
     Lost,
     Placed,
     Refresh,
+    Resize,
     Revoke,
     Waiting,
 )
 from rgpu_cluster.core.book import Stage
 from rgpu_cluster.core.card import CardId, Holding
 from rgpu_cluster.core.decision import Decision
-from rgpu_cluster.core.limits import SECOND
+from rgpu_cluster.core.limits import SECOND, Limits
 from rgpu_cluster.core.manager import Manager
 from rgpu_cluster.core.node import Node
-from rgpu_cluster.core.request import Request
+from rgpu_cluster.core.quotas import Quotas
+from rgpu_cluster.core.request import Request, holding_of
 from rgpu_common.units import PPM
+
+# Short, so that a world comes to rest.
+LIMITS = Limits(grace_ns=5 * SECOND)
+
+
+def attempt_of(there: dict[CardId, Holding]) -> int:
+    """The attempt of a lease, which is the same on all of its cards."""
+    return next(iter(there.values())).attempt
 
 
 @dataclass
@@ -37,12 +49,14 @@ class Daemon:
     """The authority over one node: it grants what fits, once for each id."""
 
     node: Node
-    leases: dict[str, tuple[tuple[CardId, ...], Holding]] = field(default_factory=dict)
+    leases: dict[str, dict[CardId, Holding]] = field(default_factory=dict)
+    used: dict[tuple[str, CardId], int] = field(default_factory=dict)
+    grants: int = 0
     dead: dict[str, int] = field(default_factory=dict)
     # When each reservation ends, by the daemon's own clock; those for which a program has come.
     ends: dict[str, int] = field(default_factory=dict)
     begun: set[str] = field(default_factory=set)
-    since: dict[str, int] = field(default_factory=dict)
+    granted_ns: dict[str, int] = field(default_factory=dict)
     up: bool = True
 
     def _touch(self) -> None:
@@ -54,11 +68,47 @@ class Daemon:
             self.up = True
             self._touch()
 
+    def on(self, card: CardId) -> list[Holding]:
+        """What the leases have of a card."""
+        return [there[card] for there in self.leases.values() if card in there]
+
+    def allocate(self, chance: random.Random) -> None:
+        """A program takes memory within its lease, or frees it."""
+        if self.leases:
+            lease = chance.choice(sorted(self.leases))
+            card = chance.choice(sorted(self.leases[lease]))
+            most = self.leases[lease][card].memory_bytes
+            self.used[lease, card] = min(chance.choice((0, 1, 4, 16)) * GIB, most)
+
+    def resize(self, order: Resize) -> ev.Resized:
+        """Never smaller than what is used, nor larger than there is room for."""
+        there = self.leases.get(order.id, {}).get(order.card)
+        if there is None or there.attempt != order.attempt:
+            return ev.Resized(
+                order.id, order.card, order.attempt, order.number, 0, 0, 0,
+                self.node.generation, there=False,
+            )  # fmt: skip
+        used = self.used.get((order.id, order.card), 0)
+        assert there.elastic is not None
+        if order.number > there.order:
+            assert order.share_ppm >= there.elastic.least_ppm
+            memory = max(order.memory_bytes, used)
+            new = replace(there, share_ppm=order.share_ppm, memory_bytes=memory, order=order.number)
+            del self.leases[order.id][order.card]
+            if not self.room((order.card,), new):
+                new = replace(there, order=order.number)
+            self.leases[order.id][order.card] = there = new
+            self._touch()
+        return ev.Resized(
+            order.id, order.card, order.attempt, order.number, there.share_ppm,
+            there.memory_bytes, max(there.elastic.least_bytes, used), self.node.generation,
+        )  # fmt: skip
+
     def room(self, cards: tuple[CardId, ...], more: Holding) -> bool:
         for card in self.node.cards:
             if card.id not in cards:
                 continue
-            mine = [h for on, h in self.leases.values() if card.id in on]
+            mine = self.on(card.id)
             time = sum(h.share_ppm for h in mine) + more.share_ppm
             memory = sum(h.memory_bytes for h in mine) + more.memory_bytes
             alone = any(h.whole for h in mine) or (more.whole and mine)
@@ -71,23 +121,26 @@ class Daemon:
         name, attempt = self.node.name, action.attempt
         if attempt <= self.dead.get(request.id, 0):
             return ev.GrantFailed(request.id, name, attempt, "revoked", certain=True)
-        mine = replace(holding(request), attempt=attempt, reserved=request.reserved)
+        self.grants += 1
+        mine = replace(holding_of(request, 16 * GIB, attempt), since=self.grants)
         if request.id in self.leases:
-            if self.leases[request.id][1].attempt != attempt:
+            if attempt_of(self.leases[request.id]) != attempt:
                 return ev.GrantFailed(request.id, name, attempt, "another attempt", certain=True)
         else:
             if not self.room(action.cards, mine):
                 return ev.GrantFailed(request.id, name, attempt, "no room", certain=True)
-            self.leases[request.id] = (action.cards, mine)
-            self.since[request.id] = now_ns
+            self.leases[request.id] = dict.fromkeys(action.cards, mine)
+            self.granted_ns[request.id] = now_ns
             if request.reserved:
                 self.ends[request.id] = now_ns + request.reserve_seconds * SECOND
+            for card in action.cards:
+                self.used.pop((request.id, card), None)
             self._touch()
         return ev.Granted(request.id, name, attempt, self.node.generation)
 
     def revoke(self, request: str, attempt: int) -> ev.Revoked:
         self.dead[request] = max(self.dead.get(request, 0), attempt)
-        if request in self.leases and self.leases[request][1].attempt <= attempt:
+        if request in self.leases and attempt_of(self.leases[request]) <= attempt:
             self.drop(request)
         return ev.Revoked(request, self.node.name, attempt)
 
@@ -100,7 +153,7 @@ class Daemon:
     def abandon(self, order: Abandon) -> None:
         """Ends the lease if no program has come for it."""
         held = self.leases.get(order.id)
-        if held is None or held[1].attempt != order.attempt or held[1].reserved:
+        if held is None or attempt_of(held) != order.attempt or order.id in self.ends:
             return
         if order.id not in self.begun:
             self.drop(order.id)
@@ -113,13 +166,19 @@ class Daemon:
     def unclaimed(self, now_ns: int) -> list[str]:
         """Returns the runs for which no program has come within a minute."""
         waiting = self.leases.keys() - self.ends.keys() - self.begun
-        return sorted(run for run in waiting if now_ns - self.since[run] >= 60 * SECOND)
+        return sorted(run for run in waiting if now_ns - self.granted_ns[run] >= 60 * SECOND)
+
+    def as_told(self, one: Holding, card: CardId) -> Holding:
+        if one.elastic is None:
+            return one
+        least = max(one.elastic.least_bytes, self.used.get((one.lease, card), 0))
+        return replace(one, elastic=replace(one.elastic, least_bytes=least))
 
     def report(self) -> ev.NodeReported:
         held: dict[CardId, tuple[Holding, ...]] = {}
-        for cards, one in self.leases.values():
-            for card in cards:
-                held[card] = (*held.get(card, ()), one)
+        for there in self.leases.values():
+            for card, one in there.items():
+                held[card] = (*held.get(card, ()), self.as_told(one, card))
         return ev.NodeReported(self.node, held)
 
 
@@ -127,16 +186,20 @@ class Daemon:
 class World:
     """A manager, its daemons and clients. `post` has messages on their way to daemons."""
 
-    manager: Manager = field(default_factory=Manager)
+    manager: Manager = field(init=False)
     daemons: dict[str, Daemon] = field(default_factory=dict)
     alive: dict[str, Request] = field(default_factory=dict)
     told: dict[str, tuple[CardId, ...]] = field(default_factory=dict)
     gangs: dict[str, tuple[str, int]] = field(default_factory=dict)
-    post: list[Grant | Revoke | Abandon] = field(default_factory=list)
+    quotas: Quotas = field(default_factory=lambda: Quotas({}))
+    post: list[Grant | Revoke | Resize | Abandon] = field(default_factory=list)
     replies: list[ev.Event] = field(default_factory=list)
     now_ns: int = SECOND
     # The daemons' time; the manager's clock may jump.
     true_ns: int = SECOND
+
+    def __post_init__(self) -> None:
+        self.manager = Manager(limits=LIMITS, quotas=self.quotas)
 
     def add(self, name: str, cards: int, slices: int = 0) -> None:
         """A node with GPUs, and with MIG slices of another GPU."""
@@ -158,8 +221,12 @@ class World:
 
     def _carry_out(self, action: Action) -> None:
         match action:
-            case Grant() | Revoke() | Abandon():
+            case Grant() | Revoke() | Resize() | Abandon():
                 self.post.append(action)
+            case Announced(request, over=True):
+                # The program hears that its lease ends.
+                self.alive.pop(request, None)
+                self.told.pop(request, None)
             case Placed(request, decision):
                 check_bounds(self, decision)
                 if request in self.alive:
@@ -181,6 +248,7 @@ class World:
                 self.told.pop(request, None)
             case Refresh(name):
                 if self.daemons[name].up:
+                    self.daemons[name]._touch()
                     self.replies.append(self.daemons[name].report())
             case Waiting(_, place):
                 assert place >= 1
@@ -241,6 +309,13 @@ class World:
     def deliver(self, which: int, *, lose_reply: bool = False) -> None:
         """Brings a message to its daemon; the reply may be lost on its way back."""
         message = self.post.pop(which % len(self.post))
+        if isinstance(message, Resize):
+            daemon = self.daemons[message.card.node]
+            if daemon.up:
+                answer = daemon.resize(message)
+                if not lose_reply:
+                    self.replies.append(answer)
+            return
         daemon = self.daemons[message.node]
         request = message.request.id if isinstance(message, Grant) else message.id
         if not daemon.up:
@@ -274,8 +349,9 @@ class World:
             self.pass_time(2 * SECOND)
             self.tell(ev.Tick())
             idle = not any(entry.not_before_ns for entry in self.manager.line)
+            idle = idle and self.manager.relief.rests
             # A grant whose answer was lost and whose lease is over is placed again in time.
-            idle = idle and not any(one.stage is Stage.PENDING for one in self.manager.book)
+            idle = idle and all(one.stage is Stage.PLACED for one in self.manager.book)
             if not self.post and not self.replies and idle:
                 return
         raise AssertionError("the world does not come to rest")
@@ -284,6 +360,8 @@ class World:
         """What agents and the manager's shell do on their own after a while."""
         for daemon in self.daemons.values():
             if daemon.up:
+                # Its programs may use less memory than before.
+                daemon._touch()
                 self.tell(daemon.report())
                 self.tell(ev.NodeBeat(daemon.node.name, daemon.node.generation))
         for booking in self.manager.book:
@@ -292,18 +370,18 @@ class World:
                     request = booking.entry.request.id
                     self.post.append(Revoke(request, name, booking.entry.attempt))
         for name, daemon in self.daemons.items():
-            for request, (cards, one) in list(daemon.leases.items()):
+            for request, there in list(daemon.leases.items()):
                 known = request in self.manager.book
                 ended = request not in self.alive and not known
                 # Its program has been told other cards, so nobody comes for this lease.
-                unused = not set(cards) <= set(self.told.get(request, cards))
+                unused = not set(there) <= set(self.told.get(request, there))
                 if daemon.up and (ended or unused):
                     # It has no sessions, so it expires.
-                    self.post.append(Revoke(request, name, one.attempt))
+                    self.post.append(Revoke(request, name, attempt_of(there)))
 
     def restart_manager(self) -> None:
         """The manager is killed and started: it knows nothing; agents and clients come back."""
-        self.manager = Manager()
+        self.manager = Manager(limits=LIMITS, quotas=self.quotas)
         self.post.clear()
         self.replies.clear()
         for daemon in self.daemons.values():

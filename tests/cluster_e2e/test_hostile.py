@@ -13,8 +13,9 @@ from typing import Any
 
 import grpc
 import pytest
-from helpers.manager import ManagerProcess, free_port, node
+from helpers.manager import ManagerProcess, node
 from helpers.nodes import STAYS, ended, started, where
+from helpers.ports import free_port
 from helpers.waiting import wait_until
 
 from rgpu_common.v1 import agent_pb2, agent_pb2_grpc, cluster_pb2, cluster_pb2_grpc, lease_pb2

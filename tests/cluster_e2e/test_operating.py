@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from urllib.request import urlopen
 
 import pytest
-from helpers.manager import ManagerProcess, free_port
+from helpers.manager import ManagerProcess
 from helpers.nodes import Nodes, ended, started, where
+from helpers.ports import free_port
 from helpers.waiting import wait_until
 
 RACKS = {"gpu1": "r1", "gpu2": "r2"}

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 from helpers.command import run_rgpu_plain
-from helpers.manager import free_port
 from helpers.nodes import ended, started
+from helpers.ports import free_port
 from helpers.runs import gone, line
 from helpers.server import Server
 

@@ -77,7 +77,7 @@ def test_more_cards_than_a_server_has_are_refused(pairs: Nodes) -> None:
     address = pairs.manager.address
     done = run_rgpu_plain("run", "--manager", address, "--cards", "3", "--wait", "--", "true")
     assert done.returncode != 0
-    assert "too few cards" in done.stderr
+    assert "no node has 3 cards" in done.stderr
     done = run_rgpu_plain("run", "--manager", address, "--cards", "9", "--", "true")
     assert "--cards is a number from 1 to 8" in done.stderr
 

@@ -41,8 +41,8 @@ class Desk:
     ) -> do.Answer | Refusal:
         return self._ask(on.LeaseRequested(1, tenant, key, wish, ttl, booked=booked))
 
-    def revoke(self, lease: str) -> do.Answer | Refusal:
-        return self._ask(on.RevokeRequested(1, lease))
+    def revoke(self, lease: str, why: str = "") -> do.Answer | Refusal:
+        return self._ask(on.RevokeRequested(1, lease, why))
 
     def _ask(self, event: on.Event) -> do.Answer | Refusal:
         for action in self._node.handle(event, 0.0):
@@ -125,6 +125,16 @@ def test_several_cards_are_granted_together_or_not_at_all() -> None:
     assert keys == {"run-other-0123456789": 1, "run-other-0123456789.1": 0}
 
 
+def test_leases_are_named_by_their_places_among_all_cards_of_the_request() -> None:
+    """The cards before these are on another node."""
+    served = node()
+    assert told(orders(served), ordinals=[1, 0], first_place=3) == ""
+    keys = {served.leases.of(LeaseKey("a", f"{RUN}.{place}")).device for place in (3, 4)}  # type: ignore[union-attr]
+    assert keys == {0, 1}
+    assert served.leases.of(LeaseKey("a", RUN)) is None
+    assert told(orders(node()), first_place=1023) == ""
+
+
 def test_a_card_without_room_is_refused_with_the_servers_sentence() -> None:
     served = node(1)
     mine = orders(served)
@@ -172,6 +182,9 @@ def test_a_key_of_another_lease_is_not_taken() -> None:
         {"tenant": "*"},
         {"tenant": "\n"},
         {"ordinals": []},
+        {"first_place": 1024},
+        {"ordinals": [0, 1], "first_place": 1023},
+        {"first_place": (1 << 32) - 1},
         {"ordinals": [0, 0]},
         {"ordinals": list(range(200))},
         {"quota": lease_pb2.Quota(share_request_ppm=2_000_000)},

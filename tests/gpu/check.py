@@ -181,7 +181,8 @@ def check_slices(name: str, binaries: Path, parts: Parts, driver: str, folder: P
         cells = []
         with worker(parts, driver, folder, uuid) as address:
             for where, variables in environments(parts, driver, address).items():
-                variables["CUDA_VISIBLE_DEVICES"] = uuid
+                if where == "in process":  # over the wire the worker has it
+                    variables["CUDA_VISIBLE_DEVICES"] = uuid
                 result = programs.run(binaries / name, variables)
                 cells.append(f"{result.seconds:.2f} s" if result.ok else "FAILED")
                 if not result.ok:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import threading
 from pathlib import Path
@@ -15,18 +14,12 @@ from typing import Any
 from typing_extensions import Self
 
 from helpers.command import rgpu_command
+from helpers.ports import free_port
 from helpers.server import DEADLINE_SECONDS, Server
 from helpers.telling import Telling
 from helpers.waiting import wait_until
 
 _READY = re.compile(r"^rgpu: managing a cluster on (?P<where>.+)$")
-
-
-def free_port() -> int:
-    """Returns a port that nobody listens on now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 class ManagerProcess(Telling):

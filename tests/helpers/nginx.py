@@ -15,6 +15,7 @@ import pytest
 from typing_extensions import Self
 
 from helpers import pki
+from helpers.ports import free_port
 from helpers.telling import Telling
 from helpers.waiting import wait_until
 
@@ -123,12 +124,6 @@ def program() -> str:
         pytest.fail("there is no nginx: install Debian's package nginx-light (apt-get install "
                     "nginx-light), or put another nginx with HTTP/2 and gRPC on the PATH")  # fmt: skip
     return found
-
-
-def free_port() -> int:
-    """Returns a free port."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def _user() -> str:
