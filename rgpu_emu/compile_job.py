@@ -28,7 +28,7 @@ from rgpu_emu.lower.entry import lower_entry
 from rgpu_emu.lower.pressure import estimate_registers
 from rgpu_emu.lower.probe import check_operands
 from rgpu_emu.ptx.declare import layout
-from rgpu_emu.ptx.errors import CUDA_ERROR_NO_BINARY_FOR_GPU, PtxError, refusal_of
+from rgpu_emu.ptx.errors import CUDA_ERROR_NO_BINARY_FOR_GPU, PtxError, UndefinedError, refusal_of
 from rgpu_emu.ptx.link import Program, link
 from rgpu_emu.ptx.refusals import refuse_whole, refused_entry
 
@@ -215,4 +215,6 @@ def failed_lower(error: PtxError) -> bytes:
 
 
 def failed_link(error: PtxError) -> bytes:
+    if isinstance(error, UndefinedError):
+        return put_linked(Linked(error.result, str(error), error.symbol, error.module))
     return put_linked(Linked(error.result, str(error)))

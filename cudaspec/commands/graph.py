@@ -14,6 +14,10 @@ COMMANDS = [
     # The definition has the same nodes, with the same numbers, and the same edges as the one before.
     Command(0x0711, "rgpuGraphUpdate", Mode.PARKED,
             request=("exec exec", "image image"), reply=("u32 node",), reports=True, charges=(Meter.GRAPH_MEMORY,)),
+    # The definition reads the conditional handles of that graph, and takes them as an instantiation does.
+    Command(0x071A, "rgpuGraphUpdateWith", Mode.PARKED,
+            request=("exec exec", "image image", "graph graph"), reply=("u32 node",), reports=True,
+            charges=(Meter.GRAPH_MEMORY,)),
     # parameters: one encoded node, without graphs inside.
     Command(0x0712, "rgpuGraphSetNode", Mode.CALL,
             request=("exec exec", "u32 node", "bytes parameters"), reports=True),

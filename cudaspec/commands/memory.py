@@ -32,6 +32,9 @@ COMMANDS = [
             request=("address dptr", "u64 bytes"), destroys=True, reaped=True),
     Command(0x0312, "rgpuMemCreate", Mode.CALL,
             request=("new memory memory", "i32 device", "u64 bytes"), charges=(Meter.VMM,)),
+    # The same, for memory that processes of the lease may share. handles: CUmemAllocationHandleType.
+    Command(0x0318, "rgpuMemCreateShared", Mode.CALL,
+            request=("new memory memory", "i32 device", "u64 bytes", "u32 handles"), charges=(Meter.VMM,)),
     # The handle is gone; mappings keep the memory, and its charge, until they are gone too.
     Command(0x0313, "rgpuMemRelease", Mode.POSTED, request=("memory memory",), destroys=True, reaped=True),
     # Takes no memory of its own: rgpuMemCreate was charged.
@@ -55,6 +58,10 @@ COMMANDS = [
     # Answered when all commands before it have reached the driver. A record of an event that other
     # processes see, or a wait for one, has then taken effect.
     Command(0x0345, "rgpuIpcSettle", Mode.CALL, reports=True),
+    Command(0x0346, "rgpuIpcExportMappable", Mode.PARKED, request=("memory memory",), reply=("bytes token",), reports=True),
+    # Takes no memory of its own, as rgpuIpcOpenMemory.
+    Command(0x0347, "rgpuIpcImportMappable", Mode.PARKED, request=("new memory memory", "bytes token"),
+            reply=("u64 bytes",), reports=True),
     # Memory credit (docs/adr/0018-memory-credit.md). Allocates, and grants credit: memory that is charged already and that the client
     # may place by itself in the window. returned and granted: bytes in the whole session; wish: as much credit the client wants to have.
     Command(0x0360, "rgpuMemAllocAhead", Mode.CALL, request=("u64 bytes", "u64 returned", "u64 wish"),

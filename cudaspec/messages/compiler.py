@@ -165,6 +165,10 @@ MESSAGES = [
         (
             Part("i32 result", "a CUresult"),
             Part("string log", "the errors or warnings", most="MAX_BODY_BYTES"),
+            Part(
+                "string undefined", "a name that no input defines; or empty", most="MAX_BODY_BYTES"
+            ),
+            Part("u32 user", "the number of the input that uses it", most="MAX_INPUTS"),
         ),
     ),
 ]

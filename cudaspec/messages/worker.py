@@ -25,7 +25,7 @@ ENUMERATIONS = [
     Enumeration(
         "Shared",
         "u8",
-        {"MEMORY": 0, "EVENT": 1},
+        {"MEMORY": 0, "EVENT": 1, "MAPPABLE": 2},
         "What a worker exports to other workers of its lease.",
     ),
 ]
@@ -109,7 +109,7 @@ MESSAGES = [
         (
             Part("u64 ticket", "for the answer"),
             Part("u64 number", "number of the export"),
-            Part("Shared shared", "0 memory, 1 an event"),
+            Part("Shared shared", "0 memory, 1 an event, 2 memory of cuMemCreate"),
             Part("secret secret", "shows that the other session has the token", hidden=True),
         ),
     ),
@@ -124,7 +124,7 @@ MESSAGES = [
             Part("u64 size", "bytes of the memory; 0 for an event"),
             Part("bytes handle", "the driver's handle", most="MAX_IPC_HANDLE_BYTES", hidden=True),
         ),
-        fds=(Fd("file", "the memory or the event, of an emulated device", optional=True),),
+        fds=(Fd("file", "the memory, or of an emulated device the event", optional=True),),
     ),
     Message(
         7,
@@ -197,7 +197,7 @@ MESSAGES = [
             Part("u64 request", "for the answer"),
             Part("u64 exporter", "the other session"),
             Part("u64 number", "number of the export"),
-            Part("Shared shared", "0 memory, 1 an event"),
+            Part("Shared shared", "0 memory, 1 an event, 2 memory of cuMemCreate"),
             Part("secret secret", "from the token", hidden=True),
         ),
     ),
@@ -213,7 +213,7 @@ MESSAGES = [
             Part("u64 charged", "what the lease is charged for the memory"),
             Part("bytes handle", "the driver's handle", most="MAX_IPC_HANDLE_BYTES", hidden=True),
         ),
-        fds=(Fd("file", "the memory or the event, of an emulated device", optional=True),),
+        fds=(Fd("file", "the memory, or of an emulated device the event", optional=True),),
     ),
     Message(
         23,

@@ -526,10 +526,14 @@ class Linked:
     Attributes:
         result: a CUresult.
         log: the errors or warnings.
+        undefined: a name that no input defines; or empty.
+        user: the number of the input that uses it.
     """
 
     result: int = 0
     log: str = ""
+    undefined: str = ""
+    user: int = 0
 
 
 def put_linked(m: Linked) -> bytes:
@@ -537,6 +541,8 @@ def put_linked(m: Linked) -> bytes:
     w = Writer()
     w.put("i32", m.result)
     w.put_text(m.log)
+    w.put_text(m.undefined)
+    w.put("u32", m.user)
     return w.take()
 
 
@@ -550,6 +556,8 @@ def decode_linked(body: bytes) -> Linked:
     m = Linked(
         result=r.integer("i32"),
         log=r.printable(MAX_BODY_BYTES),
+        undefined=r.printable(MAX_BODY_BYTES),
+        user=get_number(r, "u32", 0, MAX_INPUTS, "user"),
     )
     r.end()
     return m

@@ -80,6 +80,7 @@ class Shared(IntEnum):
 
     MEMORY = 0
     EVENT = 1
+    MAPPABLE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +295,7 @@ class ExportWanted:
     Attributes:
         ticket: for the answer.
         number: number of the export.
-        shared: 0 memory, 1 an event.
+        shared: 0 memory, 1 an event, 2 memory of cuMemCreate.
         secret: shows that the other session has the token.
     """
 
@@ -338,7 +339,7 @@ def encode_export_wanted(m: ExportWanted) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ExportOpened:
-    """The answer to OPEN_EXPORT. With it comes the memory or the event, of an emulated device.
+    """The answer to OPEN_EXPORT. With it comes the memory, or of an emulated device the event.
 
     Attributes:
         request: from OPEN_EXPORT.
@@ -638,7 +639,7 @@ class OpenExport:
         request: for the answer.
         exporter: the other session.
         number: number of the export.
-        shared: 0 memory, 1 an event.
+        shared: 0 memory, 1 an event, 2 memory of cuMemCreate.
         secret: from the token.
     """
 
@@ -686,7 +687,7 @@ def encode_open_export(m: OpenExport) -> bytes:
 @dataclass(frozen=True, slots=True)
 class ExportGiven:
     """The answer to EXPORT_WANTED. With status 0 the export counts as opened by one more session.
-    With it comes the memory or the event, of an emulated device.
+    With it comes the memory, or of an emulated device the event.
 
     Attributes:
         ticket: from EXPORT_WANTED.

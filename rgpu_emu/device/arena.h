@@ -97,6 +97,8 @@ class Arena {
   // Lets the addresses [base, base + bytes) show the memory at `place`, without access. Returns
   // false if the process has too many mappings.
   bool Map(uint64_t base, uint64_t place, uint64_t bytes) const;
+  // The same, for memory in a file of its own, from its beginning.
+  static bool MapFile(uint64_t base, int file, uint64_t bytes);
   // The addresses show their own place in the heap again, without access.
   bool Unmap(uint64_t base, uint64_t bytes) const { return Map(base, base, bytes); }
   bool Protect(uint64_t base, uint64_t bytes, bool read, bool write) const;

@@ -12,6 +12,16 @@ namespace {
 
 void* Pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
 
+// Lets addresses show a part of a file, without access.
+bool ShowAt(uint64_t base, int file, uint64_t offset, uint64_t bytes) {
+  void* at = mmap(Pointer(base), bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, file,
+                  static_cast<off_t>(offset));
+  if (at == MAP_FAILED) return false;
+  madvise(at, bytes, MADV_DONTDUMP);
+  madvise(at, bytes, MADV_DONTFORK);
+  return true;
+}
+
 }  // namespace
 
 uint64_t Arena::TakeAddresses(uint64_t bytes, uint64_t alignment, uint64_t hint) {
@@ -59,12 +69,11 @@ void Arena::GiveMemory(uint64_t place, uint64_t bytes) {
 }
 
 bool Arena::Map(uint64_t base, uint64_t place, uint64_t bytes) const {
-  void* at = mmap(Pointer(base), bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, memfd_,
-                  static_cast<off_t>(place - base_));
-  if (at == MAP_FAILED) return false;
-  madvise(at, bytes, MADV_DONTDUMP);
-  madvise(at, bytes, MADV_DONTFORK);
-  return true;
+  return ShowAt(base, memfd_, place - base_, bytes);
+}
+
+bool Arena::MapFile(uint64_t base, int file, uint64_t bytes) {
+  return ShowAt(base, file, 0, bytes);
 }
 
 bool Arena::Protect(uint64_t base, uint64_t bytes, bool read, bool write) const {

@@ -50,10 +50,12 @@ CUresult GraphExec::NodeChanged(uint32_t number) {
   return CUDA_SUCCESS;
 }
 
-CUresult GraphExec::Updated() {
+CUresult GraphExec::Updated(uint64_t) {
   Operations fresh;
   const CUresult compiled = Compile(&fresh);
   if (compiled != CUDA_SUCCESS) return compiled;
+  values_.clear();
+  CollectValues(*instance.graph, &values_);
   operations_ = std::move(fresh);
   program_.reset();
   return CUDA_SUCCESS;

@@ -15,7 +15,7 @@ class GraphExec : public graph::Exec {
   static CUresult Make(graph::Instance made, std::shared_ptr<graph::Exec>* out);
 
   CUresult NodeChanged(uint32_t number) override;
-  CUresult Updated() override;
+  CUresult Updated(uint64_t handles_of) override;
   CUresult Upload(CUstream stream) override;
   CUresult Launch(CUstream stream) override;
 

@@ -135,6 +135,8 @@ CUresult cuKernelGetName(const char** name, CUkernel hfunc) {
 
 CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t* paramOffset,
                               size_t* paramSize) {
+  std::shared_ptr<Context> context;
+  if (const CUresult bad = CurrentContext(&context); bad != CUDA_SUCCESS) return bad;
   std::shared_ptr<LibraryKernel> object;
   std::shared_ptr<Library> library;
   const CUresult found = FindKernel(kernel, &object, &library);

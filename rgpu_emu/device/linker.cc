@@ -23,12 +23,16 @@ class LinkState {
  public:
   explicit LinkState(const JitOptions& options) : options_(options) {}
 
-  CUresult Add(CUjitInputType type, std::span<const uint8_t> data, JitOptions* own) {
+  CUresult Add(CUjitInputType type, std::span<const uint8_t> data, const char* name,
+               JitOptions* own) {
     const std::lock_guard lock(mutex_);
     ImageText text;
     Outcome outcome = Read(type, data, &text);
     if (outcome.ok()) {
-      for (std::string& ptx : text.ptx) linked_.ptx.push_back(std::move(ptx));
+      for (std::string& ptx : text.ptx) {
+        linked_.ptx.push_back(std::move(ptx));
+        names_.emplace_back(name == nullptr ? "" : name);
+      }
       linked_.max_registers = TighterBound(linked_.max_registers, text.max_registers);
       linked_.max_registers = TighterBound(linked_.max_registers, own->max_registers());
       return CUDA_SUCCESS;
@@ -42,9 +46,10 @@ class LinkState {
     const std::lock_guard lock(mutex_);
     if (linked_.ptx.empty()) return CUDA_ERROR_INVALID_VALUE;
     const std::vector<std::string_view> views(linked_.ptx.begin(), linked_.ptx.end());
-    std::string log;
-    const Outcome outcome = TheDevice().compiler->Link(views, &log);
-    if (outcome.ok()) options_.Info(log);
+    wire::compiler::Linked linked;
+    Outcome outcome = TheDevice().compiler->Link(views, &linked);
+    if (outcome.ok()) options_.Info(linked.log);
+    if (!outcome.ok() && !linked.undefined.empty()) outcome.message = Undefined(linked);
     const CUresult result = Report(outcome, &options_);
     if (result != CUDA_SUCCESS) return result;
     linked_.max_registers = TighterBound(linked_.max_registers, options_.max_registers());
@@ -55,6 +60,12 @@ class LinkState {
   }
 
  private:
+  // Programs look for NVIDIA's words.
+  std::string Undefined(const wire::compiler::Linked& linked) const {
+    const std::string name = linked.user < names_.size() ? names_[linked.user] : std::string();
+    return "error   : Undefined reference to '" + linked.undefined + "' in '" + name + "'";
+  }
+
   static Outcome Read(CUjitInputType type, std::span<const uint8_t> data, ImageText* text) {
     switch (type) {
       case CU_JIT_INPUT_PTX:
@@ -75,6 +86,7 @@ class LinkState {
   std::mutex mutex_;
   JitOptions options_;  // writes into the program's buffers, which must live until cuLinkDestroy
   ImageText linked_;
+  std::vector<std::string> names_;  // what the program calls each text
   std::vector<uint8_t> image_;
 };
 
@@ -92,14 +104,14 @@ CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option* options, void** 
 }
 
 CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void* data, size_t size,
-                          const char*, unsigned int numOptions, CUjit_option* options,
+                          const char* name, unsigned int numOptions, CUjit_option* options,
                           void** optionValues) {
   const auto link = TheDevice().links.Find(Raw(state));
   if (link == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (data == nullptr || size == 0) return CUDA_ERROR_INVALID_VALUE;
   JitOptions own(numOptions, options, optionValues);
   if (own.status() != CUDA_SUCCESS) return own.status();
-  return link->Add(type, {static_cast<const uint8_t*>(data), size}, &own);
+  return link->Add(type, {static_cast<const uint8_t*>(data), size}, name, &own);
 }
 
 CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char* path,

@@ -43,6 +43,16 @@ rgpu::base::UniqueFd OpenSharedFile(const rgpu::base::EmulatedIpc& ipc) {
   return fixed && same ? std::move(file) : rgpu::base::UniqueFd();
 }
 
+rgpu::base::UniqueFd CopySharedFile(int file, uint64_t* bytes) {
+  rgpu::base::UniqueFd own(fcntl(file, F_DUPFD_CLOEXEC, 0));
+  struct stat status{};
+  if (!own.valid() || fstat(own.get(), &status) != 0) return {};
+  const int seals = fcntl(own.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & kFixedSize) != kFixedSize || status.st_size < 0) return {};
+  *bytes = static_cast<uint64_t>(status.st_size);
+  return own;
+}
+
 bool ProcessLives(int process) {
   if (process <= 0) return false;
   const int handle = static_cast<int>(syscall(SYS_pidfd_open, process, 0));

@@ -15,6 +15,9 @@ rgpu::base::UniqueFd MakeSharedFile(const char* name, uint64_t bytes);
 // `ipc.file_bytes` bytes whose size is fixed: mapped memory whose file shrinks would fault.
 rgpu::base::UniqueFd OpenSharedFile(const rgpu::base::EmulatedIpc& ipc);
 
+// A new descriptor of such a file, and its size. Invalid: its size is not fixed.
+rgpu::base::UniqueFd CopySharedFile(int file, uint64_t* bytes);
+
 // True while the process exists. A process that has ended and that its parent has not waited for
 // counts as ended if the system lets us see it.
 bool ProcessLives(int process);

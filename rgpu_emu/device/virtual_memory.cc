@@ -1,10 +1,14 @@
 #include "rgpu_emu/device/virtual_memory.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "rgpu_common/native/base/memory_props.h"
 #include "rgpu_common/native/base/ranges.h"
 #include "rgpu_emu/device/device.h"
+#include "rgpu_emu/device/shared_file.h"
 
 namespace rgpu::emu {
 namespace {
@@ -63,15 +67,46 @@ CUresult VirtualMemory::Free(uint64_t base, uint64_t bytes) {
   return CUDA_SUCCESS;
 }
 
-CUresult VirtualMemory::Create(uint64_t bytes, uint64_t* handle) {
-  if (bytes == 0 || !Granular(bytes)) return CUDA_ERROR_INVALID_VALUE;
-  const uint64_t place = arena_->TakeMemory(bytes);
-  if (place == 0) return CUDA_ERROR_OUT_OF_MEMORY;
-  auto memory = std::make_shared<MappableMemory>(arena_, place, bytes);
+void VirtualMemory::Add(std::shared_ptr<MappableMemory> memory, uint64_t* handle) {
   memory->handle = NewHandle(HandleKind::kMemory);
   *handle = memory->handle;
   const std::lock_guard lock(mutex_);
   memories_[*handle] = std::move(memory);
+}
+
+CUresult VirtualMemory::Create(uint64_t bytes, bool shareable, uint64_t* handle) {
+  if (bytes == 0 || !Granular(bytes)) return CUDA_ERROR_INVALID_VALUE;
+  auto memory = std::make_shared<MappableMemory>(arena_, bytes);
+  if (shareable) {
+    memory->counts = memory->file_place.Take() && arena_->Charge(bytes);
+    if (memory->counts) memory->file = MakeSharedFile("rgpu-emu-memory", bytes);
+    if (!memory->file.valid()) return CUDA_ERROR_OUT_OF_MEMORY;
+  } else {
+    memory->place = arena_->TakeMemory(bytes);
+    if (memory->place == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  Add(std::move(memory), handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::Export(uint64_t handle, int* file) {
+  const std::lock_guard lock(mutex_);
+  const auto found = memories_.find(handle);
+  if (found == memories_.end() || !found->second->file.valid()) return CUDA_ERROR_INVALID_VALUE;
+  const int made = fcntl(found->second->file.get(), F_DUPFD_CLOEXEC, 0);
+  if (made < 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  *file = made;
+  return CUDA_SUCCESS;
+}
+
+CUresult VirtualMemory::Import(int file, uint64_t* handle) {
+  uint64_t bytes = 0;
+  rgpu::base::UniqueFd own = CopySharedFile(file, &bytes);
+  if (!own.valid() || bytes == 0 || !Granular(bytes)) return CUDA_ERROR_INVALID_VALUE;
+  auto memory = std::make_shared<MappableMemory>(arena_, bytes);
+  if (!memory->file_place.Take()) return CUDA_ERROR_OUT_OF_MEMORY;
+  memory->file = std::move(own);
+  Add(std::move(memory), handle);
   return CUDA_SUCCESS;
 }
 
@@ -96,9 +131,12 @@ CUresult VirtualMemory::Retain(uint64_t address, uint64_t* handle) {
   return CUDA_SUCCESS;
 }
 
-bool VirtualMemory::Knows(uint64_t handle) {
+bool VirtualMemory::Knows(uint64_t handle, bool* shareable) {
   const std::lock_guard lock(mutex_);
-  return memories_.contains(handle);
+  const auto found = memories_.find(handle);
+  if (found == memories_.end()) return false;
+  *shareable = found->second->file.valid();
+  return true;
 }
 
 CUresult VirtualMemory::Map(uint64_t base, uint64_t bytes, uint64_t handle) {
@@ -107,9 +145,11 @@ CUresult VirtualMemory::Map(uint64_t base, uint64_t bytes, uint64_t handle) {
   const auto found = memories_.find(handle);
   if (found == memories_.end() || bytes > found->second->bytes) return CUDA_ERROR_INVALID_VALUE;
   if (!Reserved(base, bytes) || Meets(base, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  if (mappings_.size() >= kMostMappings || !arena_->Map(base, found->second->place, bytes)) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
+  const MappableMemory& memory = *found->second;
+  if (mappings_.size() >= kMostMappings) return CUDA_ERROR_OUT_OF_MEMORY;
+  const bool mapped = memory.place != 0 ? arena_->Map(base, memory.place, bytes)
+                                        : Arena::MapFile(base, memory.file.get(), bytes);
+  if (!mapped) return CUDA_ERROR_OUT_OF_MEMORY;
   auto addresses = std::make_shared<Allocation>();
   addresses->base = base;
   addresses->bytes = bytes;

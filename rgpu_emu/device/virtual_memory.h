@@ -2,6 +2,7 @@
 // mappings of the memory to the addresses. Memory may be mapped at several addresses.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -17,16 +18,45 @@ namespace rgpu::emu {
 // devices.
 inline constexpr uint64_t kMapGranule = uint64_t{2} << 20;
 
+// A file takes a descriptor, of which a process has not many.
+class FilePlace {
+ public:
+  FilePlace() = default;
+  ~FilePlace() {
+    if (taken_) --all_;
+  }
+  FilePlace(const FilePlace&) = delete;
+  FilePlace& operator=(const FilePlace&) = delete;
+
+  // False: there are too many files.
+  bool Take() {
+    taken_ = ++all_ <= kMost;
+    if (!taken_) --all_;
+    return taken_;
+  }
+
+ private:
+  static constexpr int kMost = 256;
+  static inline std::atomic<int> all_{0};
+  bool taken_ = false;
+};
+
 // Memory of cuMemCreate. It lives until its last reference and its last mapping are gone.
 struct MappableMemory {
-  MappableMemory(Arena* owner, uint64_t at, uint64_t size) : arena(owner), place(at), bytes(size) {}
-  ~MappableMemory() { arena->GiveMemory(place, bytes); }
+  MappableMemory(Arena* owner, uint64_t size) : arena(owner), bytes(size) {}
+  ~MappableMemory() {
+    if (place != 0) arena->GiveMemory(place, bytes);
+    if (counts) arena->Uncharge(bytes);
+  }
   MappableMemory(const MappableMemory&) = delete;
   MappableMemory& operator=(const MappableMemory&) = delete;
 
   Arena* const arena;
-  const uint64_t place;
   const uint64_t bytes;
+  uint64_t place = 0;  // in the heap; 0: it has a file of its own, for other processes
+  FilePlace file_place;
+  rgpu::base::UniqueFd file;
+  bool counts = false;  // a file counts as device memory of the process that created it
   uint64_t handle = 0;
   unsigned references = 1;
 };
@@ -38,11 +68,16 @@ class VirtualMemory {
   CUresult Reserve(uint64_t bytes, uint64_t alignment, uint64_t hint, uint64_t* base);
   CUresult Free(uint64_t base, uint64_t bytes);
 
-  CUresult Create(uint64_t bytes, uint64_t* handle);
+  // Memory that is shareable can be exported.
+  CUresult Create(uint64_t bytes, bool shareable, uint64_t* handle);
+  // Returns a new descriptor of the memory's file.
+  CUresult Export(uint64_t handle, int* file);
+  // Memory of an exported file.
+  CUresult Import(int file, uint64_t* handle);
   CUresult Release(uint64_t handle);
   // Adds a reference to the memory that is mapped at `address`.
   CUresult Retain(uint64_t address, uint64_t* handle);
-  bool Knows(uint64_t handle);
+  bool Knows(uint64_t handle, bool* shareable);
 
   CUresult Map(uint64_t base, uint64_t bytes, uint64_t handle);
   // [base, base + bytes) must consist of whole mappings.
@@ -62,6 +97,7 @@ class VirtualMemory {
   using Mappings = std::map<uint64_t, Mapping>;
   static uint64_t BytesOf(const Mapping& mapping) { return mapping.addresses->bytes; }
 
+  void Add(std::shared_ptr<MappableMemory> memory, uint64_t* handle);
   bool Reserved(uint64_t base, uint64_t bytes) const;
   bool Meets(uint64_t base, uint64_t bytes) const;
   // The first mapping of [base, base + bytes), if whole mappings cover that range; else the end.

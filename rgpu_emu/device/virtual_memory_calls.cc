@@ -50,11 +50,12 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
   Device& device = TheDevice();
   device.limbo.Reap();
   uint64_t made = 0;
-  CUresult result = device.maps.Create(size, &made);
+  const bool shareable = base::IsShareable(*prop);
+  CUresult result = device.maps.Create(size, shareable, &made);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && size <= device.arena.capacity()) {
     TrimPools(0);
     do {
-      result = device.maps.Create(size, &made);
+      result = device.maps.Create(size, shareable, &made);
     } while (result == CUDA_ERROR_OUT_OF_MEMORY && device.limbo.WaitOldest());
   }
   if (result == CUDA_SUCCESS) *handle = made;
@@ -106,9 +107,29 @@ CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocatio
 
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* prop,
                                                 CUmemGenericAllocationHandle handle) {
-  if (!TheDevice().maps.Knows(handle)) return CUDA_ERROR_INVALID_VALUE;
-  *prop = base::MemoryProps(0);
+  bool shareable = false;
+  if (!TheDevice().maps.Knows(handle, &shareable)) return CUDA_ERROR_INVALID_VALUE;
+  *prop = base::MemoryProps(0, shareable);
   return CUDA_SUCCESS;
+}
+
+CUresult cuMemExportToShareableHandle(void* shareableHandle, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType handleType, unsigned long long) {
+  if (shareableHandle == nullptr || handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return TheDevice().maps.Export(handle, static_cast<int*>(shareableHandle));
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* osHandle,
+                                        CUmemAllocationHandleType shHandleType) {
+  if (shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult lost = DeviceStatus(); lost != CUDA_SUCCESS) return lost;
+  uint64_t made = 0;
+  const auto file = static_cast<int>(reinterpret_cast<intptr_t>(osHandle));
+  const CUresult result = TheDevice().maps.Import(file, &made);
+  if (result == CUDA_SUCCESS) *handle = made;
+  return result;
 }
 
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* addr) {

@@ -13,6 +13,8 @@ from rgpu_emu.ptx.errors import PtxError, unsupported
 from rgpu_emu.ptx.operands import Imm, Instr, Variable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rgpu_emu.ptx.link import Program
     from rgpu_emu.ptx.module import Function
 
@@ -54,7 +56,10 @@ class Reach:
         inline: functions that must be emitted into their callers: they suspend, or end the thread.
         meets: functions that ask which threads are together (`activemask`), directly or through a
             direct call.
-        recursive: functions on a cycle of calls, and all functions that can be called by pointer.
+        recursive: functions on a cycle of calls, and functions that are called by pointer, except
+            those in `switched`.
+        switched: functions in `inline` that can be called by pointer, by ordinal. A call by pointer
+            compares with them, because they must be emitted there.
         indirect: True if a function calls by pointer.
         spins: back-edges that yield, by function.
         meetings: loads before which the threads of a warp meet, by function.
@@ -71,6 +76,7 @@ class Reach:
     inline: set[Function] = field(default_factory=set)
     meets: set[Function] = field(default_factory=set)
     recursive: set[Function] = field(default_factory=set)
+    switched: dict[int, Function] = field(default_factory=dict)
     indirect: bool = False
     spins: dict[Function, set[int]] = field(default_factory=dict)
     meetings: dict[Function, set[int]] = field(default_factory=dict)
@@ -168,11 +174,14 @@ def reach(program: Program, entry: Function) -> Reach:
     found.instructions = sum(f.instructions for f in facts.values())
     found.spins = {function: f.spins for function, f in facts.items()}
     found.meetings = {function: f.meetings for function, f in facts.items()}
+    ends = {f for f in facts if facts[f].holds(frozenset(("exit_thread",)))}
+    if found.indirect:
+        stops = ends | {f for f in facts if facts[f].suspends(optional=False)}
+        found.switched = _switch(program, facts, edges, stops)
     found.recursive = recursive(edges)
     if found.indirect:
-        found.recursive |= set(program.tokens)
+        found.recursive |= set(program.tokens) - set(found.switched.values())
     suspend = {f for f in facts if facts[f].suspends(optional=f not in found.recursive)}
-    ends = {f for f in facts if facts[f].holds(frozenset(("exit_thread",)))}
     found.suspends = reaching(edges, suspend)
     found.inline = reaching(edges, suspend | ends) - {entry}
     asks = frozenset(("activemask",))
@@ -182,6 +191,31 @@ def reach(program: Program, entry: Function) -> Reach:
     found.stacks = any(f.holds(STACK) for f in facts.values())
     _refuse(program, found)
     return found
+
+
+def _switch(
+    program: Program,
+    facts: Mapping[Function, Facts],
+    edges: dict[Function, list[Function]],
+    stops: set[Function],
+) -> dict[int, Function]:
+    """Returns the functions that can be called by pointer and reach one of `stops`, by ordinal, and
+    adds to `edges` that all calls by pointer call them.
+    """
+    switched: dict[int, Function] = {}
+    callers = [function for function in facts if facts[function].indirect]
+    while True:
+        reach_stops = reaching(edges, stops)
+        more = {
+            ordinal: function
+            for ordinal, function in enumerate(program.tokens)
+            if function in reach_stops and ordinal not in switched
+        }
+        if not more:
+            return dict(sorted(switched.items()))
+        switched |= more
+        for caller in callers:
+            edges[caller] = [*edges[caller], *more.values()]
 
 
 def _walk(program: Program, found: Reach) -> dict[Function, list[Function]]:

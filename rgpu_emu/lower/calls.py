@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rgpu_emu.lower import stack
+from rgpu_emu.lower import abi, stack
 from rgpu_emu.lower.emit import FRAME_SIZE
 from rgpu_emu.lower.registry import lowers
 from rgpu_emu.ptx.errors import CUDA_ERROR_LAUNCH_FAILED, PtxError, unsupported
@@ -197,12 +197,12 @@ def _runtime(e: FunctionEmitter, found: Call) -> None:
         e.line(text)
 
 
-def _inline(e: FunctionEmitter, found: Call, function: Function) -> None:
+def _inline(e: FunctionEmitter, found: Call, function: Function, choice: int = -1) -> None:
     """Emits the callee's body here, because its suspend points belong to this coroutine."""
     from rgpu_emu.lower.control import emit_body
 
     caller, position = e.frame, e.position
-    frame = e.new_frame(function)
+    frame = e.new_frame(function, choice)
     if e.depth > INLINE_DEPTH:
         raise unsupported(
             f"the function '{function.name}'",
@@ -259,6 +259,26 @@ def block_layout(prototype: Prototype) -> tuple[list[int], int]:
 def _indirect(e: FunctionEmitter, found: Call, callee: Reg) -> None:
     prototype = _prototype(e, found.prototype)
     _check_fit(found, prototype, callee.name, by_name=False)
+    token = e.read(callee, "i64")
+    done = e.block_name("called")
+    for ordinal, function in e.unit.reach.switched.items():
+        if function.prototype.signature() != prototype.signature():
+            continue
+        here, other = e.block_name("switched"), e.block_name("other")
+        same = e.op(f"icmp eq i64 {token}, {abi.FUNCTION_TOKEN | ordinal}")
+        e.line(f"br i1 {same}, label %{here}, label %{other}")
+        e.start(here)
+        _inline(e, found, function, ordinal)
+        e.line(f"br label %{done}")
+        e.start(other)
+    _through_table(e, found, prototype, token)
+    if e.unit.reach.switched:
+        e.line(f"br label %{done}")
+        e.start(done)
+
+
+def _through_table(e: FunctionEmitter, found: Call, prototype: Prototype, token: str) -> None:
+    """Calls the function of a token that this object defines."""
     offsets, size = block_layout(prototype)
     block = e.alloca(f"[{size} x i8]", align=16, zero=True)
     places = [e.op(f"getelementptr i8, ptr {block}, i64 {at}") for at in offsets]
@@ -271,7 +291,6 @@ def _indirect(e: FunctionEmitter, found: Call, callee: Reg) -> None:
         else:
             kind = _scalar(variable)
             e.line(f"store {kind} {e.read(operand, kind)}, ptr {place}")
-    token = e.read(callee, "i64")
     address = e.op(f"call i64 {e.env('runtime.function_address')}(ptr %bi, i64 {token})")
     local = e.op(f"add i64 %lsp, {FRAME_SIZE}")
     e.line(

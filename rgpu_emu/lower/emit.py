@@ -159,13 +159,18 @@ class FunctionEmitter:
             f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {origin}, i64 {size}, i1 false)"
         )
 
-    def new_frame(self, function: Function) -> Frame:
-        """Returns a frame for a body that is emitted into this function."""
+    def new_frame(self, function: Function, choice: int = -1) -> Frame:
+        """Returns a frame for a body that is emitted into this function.
+
+        choice: tells it from other bodies that are emitted for the same call; -1: there is none.
+        """
         self._frames += 1
         frame = Frame(self, function, self._frames)
         if function in self.unit.reach.meets:
             caller = self.frame.places if self._frames > 1 else None
             outer = caller.words(self.position) if caller is not None else []
+            if choice >= 0:
+                outer = [*outer, (choice, "")]
             frame.places = Places(self, frame.body, outer)
         return frame
 

@@ -67,5 +67,5 @@ def lower_entry(program: Program, name: str) -> Lowered:
         local_bytes=unit.local_bytes(),
         static_shared=unit.static_shared,
         image=compile_ir(text, unit.reach.instructions + unit.inlined),
-        functions=tuple(range(len(program.tokens))) if unit.reach.indirect else (),
+        functions=tuple(unit.by_pointer),
     )

@@ -106,9 +106,8 @@ def emit_entry(unit: Unit, *, llvm_major: int) -> None:
         _coroutine(unit, llvm_major)
     else:
         _loop(unit)
-    if unit.reach.indirect:
-        for ordinal, function in enumerate(unit.program.tokens):
-            _by_pointer(unit, function, ordinal)
+    for ordinal, function in unit.by_pointer.items():
+        _by_pointer(unit, function, ordinal)
     while unit.queue:
         _device_function(unit, unit.queue.pop())
 

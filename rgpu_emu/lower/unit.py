@@ -58,6 +58,14 @@ class Unit:
         self._signatures: dict[str, int] = {}
         self.inlined = 0
 
+    @property
+    def by_pointer(self) -> dict[int, Function]:
+        """The functions that this object defines for calls by pointer, by ordinal."""
+        if not self.reach.indirect:
+            return {}
+        tokens = enumerate(self.program.tokens)
+        return {n: function for n, function in tokens if n not in self.reach.switched}
+
     def count_inlined(self, instructions: int = 1) -> None:
         """Counts the instructions that an inlined call adds to its caller. Functions that suspend
         may call each other twice each, so the number can grow exponentially.

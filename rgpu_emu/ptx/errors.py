@@ -61,6 +61,20 @@ class PtxError(Exception):
         return PtxError(self.message, result=self.result, line=line, later=self.later)
 
 
+class UndefinedError(PtxError):
+    """No input defines a name that one of them uses.
+
+    Attributes:
+        symbol: the name.
+        module: the number of the input that uses it.
+    """
+
+    def __init__(self, message: str, symbol: str, module: int) -> None:
+        super().__init__(message)
+        self.symbol = symbol
+        self.module = module
+
+
 def refusal_of(error: Exception, doing: str) -> PtxError:
     """Returns the refusal of a kernel for an error that was raised while `doing`.
 

@@ -11,6 +11,7 @@ from rgpu_emu.ptx.errors import (
     CUDA_ERROR_NO_BINARY_FOR_GPU,
     CUDA_ERROR_NOT_FOUND,
     PtxError,
+    UndefinedError,
     unsupported,
 )
 from rgpu_emu.ptx.module import Function, Module, parse_module
@@ -188,13 +189,18 @@ def _number_variables(program: Program) -> None:
         for name, own in module.variables.items():
             variable = program.variable(name, module)
             if variable is None or (variable.extern and variable.space != "shared"):
-                raise PtxError(f"the variable {own.name} is declared .extern and not defined")
+                said = f"the variable {own.name} is declared .extern and not defined"
+                raise _undefined(program, module, own.name, said)
             if variable.space in ("global", "const"):
                 add(variable, module)
         for function in module.functions.values():
             if _runs(function) and _worth_parsing(module, function):
                 for variable in function.body().globals:
                     add(variable, module)
+
+
+def _undefined(program: Program, module: Module, symbol: str, said: str) -> UndefinedError:
+    return UndefinedError(said, symbol, program.modules.index(module))
 
 
 def _runs(function: Function) -> bool:
@@ -216,6 +222,9 @@ def _take_addresses(program: Program, module: Module, *, lazy: bool) -> None:
 
     def take(name: str) -> None:
         function = program.function(name, module)
+        if function is None and name in module.functions:
+            said = f"the function {name}, whose address is taken, is not defined in any input"
+            raise _undefined(program, module, name, said)
         if function is None:
             raise PtxError(f"{name} is neither declared nor defined")
         if function.kind == "entry":
@@ -242,4 +251,5 @@ def _take_addresses(program: Program, module: Module, *, lazy: bool) -> None:
                 take(symbol)
         for callee in sorted(function.calls()):
             if program.function(callee, module) is None and callee not in RUNTIME_FUNCTIONS:
-                raise PtxError(f"{function.name} calls {callee}, which is not defined in any input")
+                said = f"{function.name} calls {callee}, which is not defined in any input"
+                raise _undefined(program, module, callee, said)

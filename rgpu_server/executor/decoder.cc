@@ -25,7 +25,8 @@ constexpr int kPauseMs = 2;
 // A graph records the events of its nodes, which are not in the command. A held command may still
 // change the graph, so each launch counts until it is known to record nothing.
 bool MayRecordAnyEvent(Executor& executor, const OpcodeInfo& info, const Command& command) {
-  if (info.opcode == Opcode::rgpuGraphUpdate || info.opcode == Opcode::rgpuGraphSetNodeLater) {
+  if (info.opcode == Opcode::rgpuGraphUpdate || info.opcode == Opcode::rgpuGraphUpdateWith ||
+      info.opcode == Opcode::rgpuGraphSetNodeLater) {
     return true;
   }
   if (info.opcode != Opcode::rgpuGraphLaunch) return false;

@@ -41,8 +41,7 @@ constexpr Override kOverrides[] = {
     {147, 0},
     // Launches on several devices: a session has one device.
     {96, 0},
-    // Handles, file descriptors and pools shared with another process or the host.
-    {103, 0},
+    // Other handles, and pools, shared with another process or the host.
     {104, 0},
     {105, 0},
     {110, 0},

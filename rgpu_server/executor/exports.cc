@@ -44,9 +44,9 @@ std::shared_ptr<Export> Exports::Add(Export made) {
     return nullptr;
   }
   made.number = ++last_number_;
-  auto exported = std::make_shared<Export>(made);
-  exports_[made.number] = exported;
-  if (made.shared == Shared::kMemory) by_base_[made.base] = made.number;
+  auto exported = std::make_shared<Export>(std::move(made));
+  exports_[exported->number] = exported;
+  if (exported->shared == Shared::kMemory) by_base_[exported->base] = exported->number;
   return exported;
 }
 
@@ -84,7 +84,8 @@ void Exports::Freed(const std::shared_ptr<Export>& exported, uint64_t bytes) {
 Exports::Left Exports::TakeContext(uint32_t context) {
   Left left;
   for (const auto& [number, exported] : std::map(exports_)) {
-    if (exported->context != context || exported->gone) continue;
+    const bool own = exported->context == context && exported->shared != Shared::kMappable;
+    if (!own || exported->gone) continue;
     Retire(exported);
     if (exported->shared == Shared::kEvent) continue;
     if (exported->open == 0) {
@@ -107,7 +108,7 @@ CUresult Exports::Open(wire::ByteView token, Shared shared, uint32_t context, Op
   if (daemon_ < 0) return CUDA_ERROR_NOT_SUPPORTED;
   // As natively: a process does not open its own export, and one context opens memory of others.
   if (import.exporter == session_ || imports_.contains(import)) return CUDA_ERROR_INVALID_CONTEXT;
-  const bool memory = shared == Shared::kMemory;
+  const bool memory = shared != Shared::kEvent;
   if (memory && imports_.size() >= kMostImports) return CUDA_ERROR_OUT_OF_MEMORY;
   if (memory) imports_[import] = context;
   Asked answer;
@@ -165,7 +166,7 @@ void Exports::OnOpened(const wire::worker::ExportOpened& answer, base::UniqueFd 
     asked->status = CUDA_ERROR_INVALID_HANDLE;
   }
   const bool useless = asked->given_up || asked->status != CUDA_SUCCESS;
-  if (useless && answer.status == CUDA_SUCCESS && asked->shared == Shared::kMemory) {
+  if (useless && answer.status == CUDA_SUCCESS && asked->shared != Shared::kEvent) {
     SayToDaemon(daemon_, wire::worker::ExportClosed{asked->import.exporter, asked->import.number});
   }
   if (!useless) {
@@ -207,7 +208,7 @@ wire::worker::ExportGiven Exports::Give(const wire::worker::ExportWanted& wanted
   given.size = exported.size;
   given.charged = exported.charged;
   given.handle.assign(exported.handle.begin(), exported.handle.end());
-  if (exported.shared == Shared::kMemory) ++exported.open;
+  if (exported.shared != Shared::kEvent) ++exported.open;
   return given;
 }
 
@@ -217,7 +218,9 @@ void Exports::OnWanted(const wire::worker::ExportWanted& wanted) {
   std::vector<int> fds;
   // The descriptor is the device's own; with the lock held it cannot be closed meanwhile, because
   // the export is retired before the driver frees the memory.
-  if (given.status == CUDA_SUCCESS && executor_.driver().emulated) {
+  if (given.status == CUDA_SUCCESS && wanted.shared == Shared::kMappable) {
+    fds.push_back(exports_.at(wanted.number)->file.get());
+  } else if (given.status == CUDA_SUCCESS && executor_.driver().emulated) {
     fds.push_back(base::ReadIpc(given.handle.data()).fd);
   }
   SayToDaemon(daemon_, given, fds);

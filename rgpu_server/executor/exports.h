@@ -28,6 +28,7 @@
 
 namespace rgpu::exec {
 
+struct Context;
 class Executor;
 
 using IpcHandle = std::array<uint8_t, wire::worker::kMaxIpcHandleBytes>;
@@ -43,6 +44,7 @@ struct Export {
   uint64_t size = 0;     // of memory
   uint64_t charged = 0;  // of memory, for whoever has it when this session has ended
   uint32_t open = 0;     // sessions that have it open
+  base::UniqueFd file;   // the driver's descriptor of memory of cuMemCreate
   bool gone = false;     // the client has freed it; nobody else gets it
   uint64_t kept = 0;     // charged although the driver has freed it
 };
@@ -146,5 +148,9 @@ class Exports {
   uint64_t last_request_ = 0;
   std::unordered_map<uint64_t, std::shared_ptr<Asked>> asked_;
 };
+
+// The synchronous copies that the client has issued were complete when their calls returned, as far
+// as it knows. So they are, before another process hears of memory. `own`: any context.
+CUresult AwaitCopies(Executor& executor, const Context& own);
 
 }  // namespace rgpu::exec

@@ -13,7 +13,7 @@ namespace rgpu::exec {
 
 namespace {
 
-constexpr rlim_t kMaxFiles = 1024;        // each exported allocation has one (exports.h)
+constexpr rlim_t kMaxFiles = 2048;        // each allocation for other processes has up to two
 constexpr rlim_t kMaxDriverFiles = 4096;  // NVIDIA's driver holds dozens of files per context
 // More than a session may start (docs/explanation/quotas-memory.md).
 constexpr rlim_t kMaxThreads = 4096;

@@ -9,9 +9,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "gen/cuda_abi.gen.h"
+#include "rgpu_server/executor/exports.h"
 
 namespace rgpu::exec {
 
@@ -21,7 +23,10 @@ using Fences = std::vector<std::shared_ptr<Point>>;
 // Memory of cuMemCreate.
 struct MappableMemory {
   CUmemGenericAllocationHandle handle = 0;
-  uint64_t bytes = 0;                             // also its charge
+  uint64_t bytes = 0;                             // also its charge, if it is the session's own
+  bool shareable = false;                         // other processes may get it
+  std::shared_ptr<Export> exported;               // null: no other process has its token
+  std::optional<Import> import;                   // it is another session's
   uint32_t mapped = 0;                            // mappings in the table
   uint32_t held = 0;                              // mappings that the driver has
   bool released = false;                          // by the worker; mappings keep it

@@ -154,17 +154,38 @@ cuda("cuMipmappedArrayDestroy", c_void_p(mipmapped))
 GRAPH = """
 from ctypes import byref, c_size_t, c_uint64, c_void_p
 cuda.open()
-context, graph, node, exec_, handle = c_void_p(), c_void_p(), c_void_p(), c_void_p(), c_uint64()
+context, exec_ = c_void_p(), c_void_p()
 cuda("cuCtxGetCurrent", byref(context))
-cuda("cuGraphCreate", byref(graph), 0)
-cuda("cuGraphConditionalHandleCreate", byref(handle), graph, context, 1, 1)
-# CUgraphNodeParams of a conditional node: IF, one body.
-words = (c_uint64 * 32)(13, 0, handle.value, 1 << 32, 0, context.value)
-cuda("cuGraphAddNode_v2", byref(node), graph, None, None, c_size_t(0), byref(words))
-cuda("cuGraphInstantiateWithFlags", byref(exec_), graph, c_uint64(0))
+def conditional():
+    graph, node, handle = c_void_p(), c_void_p(), c_uint64()
+    cuda("cuGraphCreate", byref(graph), 0)
+    cuda("cuGraphConditionalHandleCreate", byref(handle), graph, context, 1, 1)
+    # CUgraphNodeParams of a conditional node: IF, one body.
+    words = (c_uint64 * 32)(13, 0, handle.value, 1 << 32, 0, context.value)
+    cuda("cuGraphAddNode_v2", byref(node), graph, None, None, c_size_t(0), byref(words))
+    return graph
+cuda("cuGraphInstantiateWithFlags", byref(exec_), conditional(), c_uint64(0))
+cuda("cuGraphExecUpdate_v2", exec_, conditional(), byref((c_uint64 * 3)()))
 cuda("cuGraphUpload", exec_, None)
 cuda("cuGraphLaunch", exec_, None)
 cuda("cuGraphExecDestroy", exec_)
+cuda.synchronize()
+"""
+SHAREABLE = """
+import subprocess, sys
+from helpers.maps import GRANULE, Maps
+cuda.open()
+child = '''
+from helpers.driver import Driver
+from helpers.maps import Maps
+cuda = Driver()
+cuda.open()
+maps = Maps(cuda)
+maps.release(maps.import_(%d))
+cuda.synchronize()
+'''
+file = Maps(cuda).export(Maps(cuda).create(GRANULE, handles=1))
+subprocess.run([sys.executable, "-c", child % file], check=True, pass_fds=[file])
 cuda.synchronize()
 """
 OWN_POOL = """
@@ -201,6 +222,7 @@ def lanes(tmp_path_factory: pytest.TempPathFactory) -> list[Lane]:
         _run(recorder.unix, "graph", GRAPH)
         _run(recorder.unix, "mapped", TWO_CONTEXTS_AND_MAPPED_MEMORY)
         _run(recorder.unix, "arrays", ARRAYS)
+        _run(recorder.unix, "shareable", SHAREABLE)
     return recorder.lanes
 
 

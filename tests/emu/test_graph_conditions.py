@@ -11,6 +11,7 @@ from emu.graphs import (
     Graph,
     InstantiateParams,
     NodeParams,
+    UpdateResult,
     node_type,
     words,
 )
@@ -166,3 +167,38 @@ def test_a_wild_handle_is_a_fault(cuda: Device) -> None:
     set_value = cuda.function(load(cuda, PTX), "set_value")
     cuda.launch(set_value, [U64(0x2000_0FFF_0000), U32(1)])
     expect(700, lambda: cuda("cuCtxSynchronize"))
+
+
+@on_device()
+def test_an_update_takes_the_values_of_another_graph(cuda: Device) -> None:
+    """Default values and handles are those of the new graph, and kernels set these."""
+    cuda.open()
+    set_value = cuda.function(load(cuda, PTX), "set_value")
+    memory = cuda.alloc(8)
+
+    def build(value: int, chosen: int) -> Graph:
+        graph = Graph(cuda)
+        first, second = graph.value(value), graph.value()
+        start = graph.set(memory, 5, 2)
+        bodies = graph.conditional(first, SWITCH, 2, start)
+        for i, body in enumerate(bodies):
+            body.set(memory + 4 * i, 9, 1)
+        setter = graph.kernel(set_value, [U64(second), U32(chosen)], graph.nodes()[-1])
+        (last,) = graph.conditional(second, IF, 1, setter)
+        last.set(memory + 4, 7, 1)
+        return graph
+
+    exec_ = build(0, 1).instantiate()
+    for value, chosen, expected in ((1, 0, [5, 9]), (0, 1, [9, 7]), (2, 0, [5, 5])):
+        result = UpdateResult()
+        graph = build(value, chosen)
+        cuda("cuGraphExecUpdate_v2", exec_, graph.handle, byref(result))
+        cuda("cuGraphDestroy", graph.handle)
+        cuda("cuGraphLaunch", exec_, 0)
+        assert words(cuda, memory, 2) == expected
+    other = Graph(cuda)
+    bodies = other.conditional(other.value(), SWITCH, 3, other.set(memory, 5, 2))
+    assert len(bodies) == 3
+    expect(910, lambda: cuda("cuGraphExecUpdate_v2", exec_, other.handle, byref(UpdateResult())))
+    cuda("cuGraphLaunch", exec_, 0)
+    assert words(cuda, memory, 2) == [5, 5]

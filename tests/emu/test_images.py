@@ -51,6 +51,19 @@ class Logs:
 
 
 @on_device()
+def test_the_linker_names_what_no_input_defines(cuda: Device) -> None:
+    cuda.open()
+    logs, state = Logs(), VOID()
+    cuda("cuLinkCreate_v2", 5, logs.options, logs.values, ctypes.byref(state))
+    for name, text in ((b"first", PTX.encode()), (b"second.ptx", CALLER.encode())):
+        cuda("cuLinkAddData_v2", state, 1, text, len(text), name, 0, None, None)
+    out, size = VOID(), ctypes.c_size_t()
+    expect(218, lambda: cuda("cuLinkComplete", state, ctypes.byref(out), ctypes.byref(size)))
+    assert logs.error.value == b"error   : Undefined reference to 'twice' in 'second.ptx'"
+    cuda("cuLinkDestroy", state)
+
+
+@on_device()
 def test_damaged_ptx_is_refused_with_a_log(cuda: Device) -> None:
     cuda.open()
     logs = Logs()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 
 from helpers.maps import GRANULE, NONE, READ, Maps
 
@@ -172,7 +173,7 @@ def test_what_memory_cannot_be(cuda: Device) -> None:
     maps = Maps(cuda)
     expect(1, lambda: maps.create(GRANULE + 4096))
     expect(1, lambda: maps.create(0))
-    expect(801, lambda: maps.create(GRANULE, handles=1))
+    expect(801, lambda: maps.create(GRANULE, handles=3))
     expect(801, lambda: maps.create(GRANULE, rdma=1))
     expect(801, lambda: maps.create(GRANULE, type=2))
     expect(1, lambda: maps.create(GRANULE, type=3))
@@ -181,3 +182,43 @@ def test_what_memory_cannot_be(cuda: Device) -> None:
     expect(101, lambda: maps.create(GRANULE, location=location))
     location.type = 3
     expect(801, lambda: maps.create(GRANULE, location=location))
+
+
+@on_device(RGPU_EMU_MEMORY=MEMORY)
+def test_memory_is_exported_as_a_file_descriptor(cuda: Device) -> None:
+    cuda.open()
+    maps = Maps(cuda)
+    handle, place = maps.create(4 * GRANULE, handles=1), maps.reserve(8 * GRANULE)
+    maps.map(place, 4 * GRANULE, handle)
+    maps.allow(place, 4 * GRANULE)
+    assert info(cuda)[0] == 56 * MIB
+    file = maps.export(handle)
+    other = maps.import_(file)
+    assert other != handle
+    maps.map(place + 4 * GRANULE, 3 * GRANULE, other)
+    maps.allow(place + 4 * GRANULE, 3 * GRANULE, READ)
+    cuda.write(place + GRANULE, b"the same")
+    assert cuda.read(place + 5 * GRANULE, 8) == b"the same"
+    maps.release(handle)
+    maps.unmap(place, 4 * GRANULE)
+    assert info(cuda)[0] == 64 * MIB, "an import does not count"
+    assert cuda.read(place + 5 * GRANULE, 8) == b"the same"
+    plain = maps.create(GRANULE)
+    assert [maps.props_of(each).handles for each in (plain, other)] == [0, 1]
+    expect(1, lambda: maps.export(plain))
+    expect(1, lambda: maps.export(other, 2))
+    for wrong in (-1, 0, 1 << 20):
+        expect(1, lambda wrong=wrong: maps.import_(wrong))
+    os.close(file)
+
+
+@on_device()
+def test_a_process_has_so_much_memory_with_files(cuda: Device) -> None:
+    cuda.open()
+    maps = Maps(cuda)
+    made = [maps.create(GRANULE, handles=1) for _ in range(256)]
+    expect(2, lambda: maps.create(GRANULE, handles=1))
+    maps.release(made.pop())
+    made.append(maps.create(GRANULE, handles=1))
+    for handle in made:
+        maps.release(handle)

@@ -143,9 +143,9 @@ TEST(compiler, its_errors_come_through) {
   CompilerOptions options;
   options.fd = compiler.client_fd;
   CompilerClient client(options);
-  std::string log;
+  wire::compiler::Linked reply;
   const std::string_view text = "x";
-  const Outcome linked = client.Link({&text, 1}, &log);
+  const Outcome linked = client.Link({&text, 1}, &reply);
   CHECK_EQ(Code(linked), static_cast<int>(CUDA_ERROR_INVALID_PTX));
   CHECK_EQ(linked.message, "line 3: no such thing");
 }

@@ -65,7 +65,7 @@ def messages() -> dict[str, bytes]:
             pc.Lowered(0, "log", 2, 1, 1, 32, 16, b"\x7fELF", (1, 0))
         ),
         "compiler LINK": pc.encode_link(pc.Link(inputs)),
-        "compiler LINKED": pc.encode_linked(pc.Linked(218, "line 1: no")),
+        "compiler LINKED": pc.encode_linked(pc.Linked(218, "line 1: no", "_Z1Zv", 1)),
     }
 
 

@@ -110,6 +110,19 @@ class Maps:
         self.driver("cuMemGetAllocationGranularity", ctypes.byref(size), ctypes.byref(prop), option)
         return size.value
 
+    def export(self, handle: int, kind: int = 1) -> int:
+        """Returns a file descriptor of shareable memory."""
+        descriptor = ctypes.c_int(-1)
+        at = (ctypes.byref(descriptor), _u64(handle), kind)
+        self.driver("cuMemExportToShareableHandle", *at, _u64(0))
+        return descriptor.value
+
+    def import_(self, descriptor: int, kind: int = 1) -> int:
+        handle = ctypes.c_uint64()
+        at = (ctypes.byref(handle), ctypes.c_void_p(descriptor), kind)
+        self.driver("cuMemImportFromShareableHandle", *at)
+        return handle.value
+
     def mapped(self, size: int) -> tuple[int, int]:
         """Returns (address, handle) of new memory that the device may use."""
         handle, place = self.create(size), self.reserve(size)

@@ -181,7 +181,10 @@ class Launch:
         self._keep: list[object] = []
         runtime = self._runtime()
         globals_ = self._words(kernel.globals)
-        functions = self._words([kernel.symbol(f"rgpu_fn_{n}") for n in kernel.lowered.functions])
+        places = [0] * (max(kernel.lowered.functions, default=-1) + 1)
+        for n in kernel.lowered.functions:
+            places[n] = kernel.symbol(f"rgpu_fn_{n}")
+        functions = self._words(places)
         self.functions = functions
         stop_word = ctypes.c_uint32(stop)
         self.params = ctypes.create_string_buffer(params, len(params))
@@ -249,7 +252,7 @@ class Launch:
 
     def _function(self, _block: int, token: int) -> int:
         ordinal = token ^ abi.FUNCTION_TOKEN
-        if not 0 <= ordinal < len(self.kernel.lowered.functions):
+        if ordinal not in self.kernel.lowered.functions:
             self._trap(0, 700)
         return ctypes.c_uint64.from_address(self.functions + 8 * ordinal).value
 

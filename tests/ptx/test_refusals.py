@@ -214,7 +214,7 @@ def test_functions_that_suspend_are_refused_where_they_cannot_be_inlined() -> No
     assert caught.value.result == 801
     pointer = (
         HEADER
-        + """.func waits() { bar.sync 0; ret; }
+        + """.func waits() { .reg .b64 %f; bar.sync 0; mov.u64 %f, waits; p: .callprototype _ (); call %f, (), p; ret; }
     .visible .entry k() { .reg .b64 %f; mov.u64 %f, waits; p: .callprototype _ (); call %f, (), p; ret; }"""
     )
     with pytest.raises(PtxError, match="'waits' is called by pointer and holds a barrier"):
@@ -328,7 +328,8 @@ def test_wrong_syntax_behind_it_refuses_the_whole_module() -> None:
 
 
 def test_a_barrier_behind_a_pointer_refuses_its_kernel_alone() -> None:
-    text = ".func f() { bar.sync 0; ret; }\n.global .align 8 .u64 table[1] = { f };\n"
+    again = ".reg .b64 %f; mov.u64 %f, f; p: .callprototype _ (); call %f, (), p;"
+    text = f".func f() {{ bar.sync 0; {again} ret; }}\n.global .align 8 .u64 table[1] = {{ f }};\n"
     body = Work([(HEADER + text + GOOD + POINTER).encode()]).loaded(bytes(32))
     assert body[:4] == bytes(4)
     assert b"so the kernel 'pointer' is refused" in body

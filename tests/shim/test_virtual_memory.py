@@ -200,10 +200,11 @@ def test_what_is_refused(server: str) -> None:
         server,
         """
 value = c_int()
-for number, expected in ((102, 1), (103, 0), (104, 0), (105, 0), (128, 0), (141, 0), (145, 0)):
+for number, expected in ((102, 1), (103, 1), (104, 0), (105, 0), (128, 0), (141, 0), (145, 0)):
     cuda("cuDeviceGetAttribute", byref(value), number, 0)
     assert value.value == expected, number
-fails(801, lambda: maps.create(GRANULE, handles=1))
+fails(801, lambda: maps.create(GRANULE, handles=2))
+fails(801, lambda: maps.create(GRANULE, handles=3))
 fails(801, lambda: maps.create(GRANULE, handles=8))
 fails(801, lambda: maps.create(GRANULE, rdma=1))
 fails(1, maps.create, GRANULE + 4096)

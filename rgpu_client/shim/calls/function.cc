@@ -165,6 +165,8 @@ CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t* paramOff
 
 CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t* paramOffset,
                               size_t* paramSize) {
+  Here here;
+  if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   return ParamInfo(FindKernel(kernel), paramIndex, paramOffset, paramSize);
 }
 

@@ -2,23 +2,14 @@
 // from the call that made it.
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/here.h"
+#include "rgpu_client/shim/calls/mappable.h"
 #include "rgpu_common/native/base/memory_props.h"
 
 namespace rgpu::shim {
 namespace {
 
-// These calls need no context. If there is a current one, it travels, because errors are kept by
-// it.
-Issuer AnyIssuer(const Here& here) {
-  uint32_t context = 0;
-  if (!here.thread->stack.empty() && here.thread->stack.back() != nullptr) {
-    context = static_cast<uint32_t>(here.thread->stack.back()->id);
-  }
-  return {here.thread, SessionOfContext(context) == here.session ? context : 0};
-}
-
-std::unique_lock<std::mutex> Lock(const Here& here) {
-  return std::unique_lock(here.session->reserved().calls());
+bool HasDescriptors(const Device& device) {
+  return device.Attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0;
 }
 
 bool HasVirtualMemory(const Device& device) {
@@ -37,12 +28,6 @@ CUresult DeviceOf(const CUmemAllocationProp& prop, const Device** device) {
   return bad == CUDA_SUCCESS ? DeviceOf(prop.location, device) : bad;
 }
 
-// The memory of a handle that has a reference.
-Memory* FindMemory(const Here& here, CUmemGenericAllocationHandle handle) {
-  auto* memory = here.session->handles().Find<Memory>(handle);
-  return memory != nullptr && memory->references != 0 ? memory : nullptr;
-}
-
 CUresult ReleaseIfUnused(const Here& here, const Memory& memory) {
   if (memory.references != 0 || memory.mappings != 0) return CUDA_SUCCESS;
   const uint64_t id = memory.id;
@@ -51,6 +36,16 @@ CUresult ReleaseIfUnused(const Here& here, const Memory& memory) {
   // Another process of the lease may wait for the memory.
   here.channel().Flush();
   return status;
+}
+
+CUresult SendCreate(const Here& here, uint64_t id, int ordinal, uint64_t bytes, bool shareable) {
+  if (!shareable) {
+    rgpuMemCreate_Reply reply;
+    return here.channel().Call<op_rgpuMemCreate>(AnyIssuer(here), {id, ordinal, bytes}, &reply);
+  }
+  rgpuMemCreateShared_Reply reply;
+  return here.channel().Call<op_rgpuMemCreateShared>(
+      AnyIssuer(here), {id, ordinal, bytes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR}, &reply);
 }
 
 // Notes addresses that the server has reserved. False: they lie outside the band or are in use.
@@ -85,7 +80,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* ptr, size_t size, size_t alignment, CU
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (!HasVirtualMemory(*here.session->devices().Find(0))) return CUDA_ERROR_NOT_SUPPORTED;
-  const auto lock = Lock(here);
+  const auto lock = LockMemory(here);
   rgpuAddressReserve_Reply reply;
   const CUresult status = here.channel().Call<op_rgpuAddressReserve>(
       AnyIssuer(here), {size, alignment, Hint(here, addr)}, &reply);
@@ -101,7 +96,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* ptr, size_t size, size_t alignment, CU
 
 CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size) {
   const Here here = AddressHere(ptr);
-  const auto lock = Lock(here);
+  const auto lock = LockMemory(here);
   if (here.session->addresses().Meets(ptr, size)) return CUDA_ERROR_INVALID_VALUE;
   const auto range = here.session->reserved().Take(ptr, size);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
@@ -113,15 +108,16 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
                      const CUmemAllocationProp* prop, unsigned long long) {
   const Device* device = nullptr;
   if (const CUresult bad = DeviceOf(*prop, &device); bad != CUDA_SUCCESS) return bad;
+  const bool shareable = base::IsShareable(*prop);
+  if (shareable && !HasDescriptors(*device)) return CUDA_ERROR_NOT_SUPPORTED;
   const Here here = DeviceHere(device->ordinal);
   auto made = std::make_unique<Memory>();
   made->device = device->ordinal;
   made->bytes = size;
+  made->shareable = shareable;
   const uint64_t id = here.session->handles().Add(std::move(made));
   if (id == 0) return CUDA_ERROR_OUT_OF_MEMORY;
-  rgpuMemCreate_Reply reply;
-  const CUresult status = here.channel().Call<op_rgpuMemCreate>(
-      AnyIssuer(here), {id, device->server_ordinal, size}, &reply);
+  const CUresult status = SendCreate(here, id, device->server_ordinal, size, shareable);
   if (status != CUDA_SUCCESS) {
     here.session->handles().Remove(id);
     return status;
@@ -132,7 +128,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   const Here here = AnyHere(handle);
-  const auto lock = Lock(here);
+  const auto lock = LockMemory(here);
   Memory* memory = FindMemory(here, handle);
   if (memory == nullptr) return CUDA_ERROR_INVALID_VALUE;
   --memory->references;
@@ -142,7 +138,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long) {
   const Here here = AddressHere(ptr);
-  const auto lock = Lock(here);
+  const auto lock = LockMemory(here);
   Memory* memory = FindMemory(here, handle);
   // cuda.h: the offset "currently must be zero".
   if (memory == nullptr || offset != 0 || size > memory->bytes) return CUDA_ERROR_INVALID_VALUE;
@@ -160,6 +156,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
   range.device = memory->device;
   range.owner = handle;
   range.access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  range.exported = !memory->token.empty();
   here.session->addresses().Add(range);
   ++memory->mappings;
   return CUDA_SUCCESS;
@@ -167,7 +164,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 
 CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
   const Here here = AddressHere(ptr);
-  const auto lock = Lock(here);
+  const auto lock = LockMemory(here);
   const std::vector<Range> tiles = here.session->addresses().Tiling(ptr, size);
   if (tiles.empty()) return CUDA_ERROR_INVALID_VALUE;
   CUresult status = here.channel().Post<op_rgpuMemUnmap>(AnyIssuer(here), {ptr, size});
@@ -183,7 +180,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
 
 CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* desc, size_t count) {
   const Here here = AddressHere(ptr);
-  const auto lock = Lock(here);
+  const auto lock = LockMemory(here);
   for (size_t i = 0; i < count; ++i) {
     if (!base::IsMemoryAccess(desc[i].flags)) return CUDA_ERROR_INVALID_VALUE;
     const Device* device = nullptr;
@@ -234,16 +231,16 @@ CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocatio
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* prop,
                                                 CUmemGenericAllocationHandle handle) {
   const Here here = AnyHere(handle);
-  const auto lock = Lock(here);
+  const auto lock = LockMemory(here);
   const Memory* memory = FindMemory(here, handle);
   if (memory == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *prop = base::MemoryProps(memory->device);
+  *prop = base::MemoryProps(memory->device, memory->shareable);
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* addr) {
   const Here here = AddressHere(reinterpret_cast<uint64_t>(addr));
-  const auto lock = Lock(here);
+  const auto lock = LockMemory(here);
   const auto range = here.session->addresses().Find(reinterpret_cast<uint64_t>(addr));
   if (!range || range->kind != RangeKind::kMapped) return CUDA_ERROR_INVALID_VALUE;
   ++here.session->handles().Find<Memory>(range->owner)->references;

@@ -164,7 +164,7 @@ CUresult RemoteExec::NodeChanged(uint32_t number) {
 
 CUresult RemoteExec::SendNode(const Here& here, uint32_t number) {
   const graph::Node& changed = *instance.nodes[number].node;
-  if (!graph::InsideOf(changed).empty()) return Updated();
+  if (!graph::InsideOf(changed).empty()) return Updated(0);
   ChangedParams params;
   wire::GraphNode node;
   CUresult status = DefineNode(here, instance, number, &params, &node);
@@ -182,17 +182,28 @@ CUresult RemoteExec::SendNode(const Here& here, uint32_t number) {
   }
   rgpuGraphSetNode_Reply reply;
   status = here.channel().Call<op_rgpuGraphSetNode>(here.issuer(), {id_, number, view}, &reply);
-  return status == CUDA_ERROR_NOT_SUPPORTED ? Updated() : status;
+  return status == CUDA_ERROR_NOT_SUPPORTED ? Updated(0) : status;
 }
 
-CUresult RemoteExec::Updated() {
+CUresult RemoteExec::SendUpdate(const Here& here, uint64_t image, uint64_t handles_of) const {
+  if (handles_of == 0) {
+    rgpuGraphUpdate_Reply reply;
+    return here.channel().Call<op_rgpuGraphUpdate>(here.issuer(), {id_, image}, &reply);
+  }
+  rgpuGraphUpdateWith_Reply reply;
+  const CUresult status =
+      here.channel().Call<op_rgpuGraphUpdateWith>(here.issuer(), {id_, image, handles_of}, &reply);
+  if (status == CUDA_SUCCESS) ConditionalsTaken(here, handles_of);
+  return status;
+}
+
+CUresult RemoteExec::Updated(uint64_t handles_of) {
   Here here;
   if (const CUresult status = Home(&here); status != CUDA_SUCCESS) return status;
   uint64_t image = 0;
   CUresult status = PutDefinition(here, &image);
   if (status != CUDA_SUCCESS) return status;
-  rgpuGraphUpdate_Reply reply;
-  status = here.channel().Call<op_rgpuGraphUpdate>(here.issuer(), {id_, image}, &reply);
+  status = SendUpdate(here, image, handles_of);
   if (status == CUDA_SUCCESS) Remember(here);
   return status;
 }

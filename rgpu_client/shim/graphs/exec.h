@@ -22,7 +22,7 @@ class RemoteExec final : public graph::Exec {
   CUresult Instantiate(const Here& here);
 
   CUresult NodeChanged(uint32_t number) override;
-  CUresult Updated() override;
+  CUresult Updated(uint64_t handles_of) override;
   CUresult Upload(CUstream stream) override;
   CUresult Launch(CUstream stream) override;
 
@@ -37,6 +37,7 @@ class RemoteExec final : public graph::Exec {
   CUresult Home(Here* here) const;
   CUresult PutDefinition(const Here& here, uint64_t* image) const;
   CUresult SendNode(const Here& here, uint32_t number);
+  CUresult SendUpdate(const Here& here, uint64_t image, uint64_t handles_of) const;
   void Remember(const Here& here);
   Sent StateOf(uint32_t number) const;
   std::vector<Event*> RecordedEvents(const Here& here) const;

@@ -99,6 +99,13 @@ void AddressMap::SetAccess(uint64_t base, unsigned access) {
   if (it != ranges_.end()) it->second.access = access;
 }
 
+void AddressMap::SetExportedOwner(uint64_t owner) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [base, range] : ranges_) {
+    if (range.is_mapped() && range.owner == owner) range.exported = true;
+  }
+}
+
 std::vector<Range> AddressMap::DropContext(uint32_t context) {
   std::vector<Range> left;
   const std::lock_guard lock(mutex_);

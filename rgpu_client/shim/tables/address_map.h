@@ -40,7 +40,7 @@ struct Range {
   bool sync_memops = false;
   bool cut = false;       // of a kDevice range: its addresses are those of the memory credit
   unsigned access = 3;    // CUmemAccess_flags; a mapping begins without access
-  bool exported = false;  // by cuIpcGetMemHandle: other processes may have it
+  bool exported = false;  // other processes may have it
 
   // The device can use it. Host and device use managed and mapped memory by one address.
   bool is_device() const { return kind <= RangeKind::kHostImage; }
@@ -70,6 +70,8 @@ class AddressMap {
   std::optional<Range> Take(uint64_t base, RangeKind first, RangeKind second);
   bool SetSyncMemops(uint64_t address, bool on);
   void SetExported(uint64_t address);
+  // All mappings of this memory.
+  void SetExportedOwner(uint64_t owner);
   // True if [address, address + bytes) is device memory that the device may access. Mappings that
   // adjoin each other count as one range.
   bool MayAccess(uint64_t address, uint64_t bytes) const;

@@ -167,7 +167,9 @@ struct Memory : Object {
 
   int device = 0;
   uint64_t bytes = 0;
-  // Both: with the lock of ReservedAddresses::calls().
+  bool shareable = false;  // other processes may get it, by a file descriptor
+  // All: with the lock of ReservedAddresses::calls().
+  std::string token;  // by which another process opens it, or this one has; empty: there is none
   unsigned references = 1;
   unsigned mappings = 0;
 };

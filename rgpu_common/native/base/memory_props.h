@@ -1,5 +1,5 @@
 // The properties of memory for cuMemCreate. The shim and the emulated device accept the same ones:
-// pinned memory of a device, of which no other process gets a handle.
+// pinned memory of a device, of which other processes get a file descriptor or nothing.
 #pragma once
 
 #include "gen/cuda_abi.gen.h"
@@ -20,6 +20,11 @@ inline CUresult CheckMemoryLocation(const CUmemLocation& location) {
   }
 }
 
+// True for memory that processes may share by a file descriptor.
+inline bool IsShareable(const CUmemAllocationProp& prop) {
+  return prop.requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+}
+
 // CUDA_SUCCESS, or the error for a property that is unknown or that rgpu does not have. The caller
 // checks the number of the device.
 inline CUresult CheckMemoryProps(const CUmemAllocationProp& prop) {
@@ -36,18 +41,19 @@ inline CUresult CheckMemoryProps(const CUmemAllocationProp& prop) {
   if (prop.allocFlags.compressionType > CU_MEM_ALLOCATION_COMP_GENERIC) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const bool exported = prop.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
+  const bool strange = prop.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE && !IsShareable(prop);
   const bool special = prop.allocFlags.gpuDirectRDMACapable != 0 || prop.allocFlags.usage != 0;
-  return exported || special ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+  return strange || special ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 
 // What cuMemGetAllocationPropertiesFromHandle returns. Compression is only a wish: no memory has
 // it.
-inline CUmemAllocationProp MemoryProps(int device) {
+inline CUmemAllocationProp MemoryProps(int device, bool shareable = false) {
   CUmemAllocationProp prop{};
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   prop.location.id = device;
+  if (shareable) prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   return prop;
 }
 

@@ -116,8 +116,9 @@ CUresult Change(Model& model, CUgraphExec handle, CUgraphNode node, const Make& 
 
 // The executable takes the parameters of a graph like its own.
 CUresult TakeGraph(Exec& exec, Graph* own, Graph* fresh) {
+  const uint64_t handles_of = SameHandles(*own, *fresh) ? 0 : fresh->original;
   SwapParams(own, fresh);
-  const CUresult result = exec.Updated();
+  const CUresult result = exec.Updated(handles_of);
   if (result != CUDA_SUCCESS) SwapParams(own, fresh);
   return result;
 }

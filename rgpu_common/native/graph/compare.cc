@@ -45,8 +45,9 @@ struct Replaceable {
     return a.address == b.address ? CU_GRAPH_EXEC_UPDATE_SUCCESS
                                   : CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
   }
+  // The handles of another graph come with its default values.
   CUgraphExecUpdateResult operator()(const ConditionalParams& a, const ConditionalParams& b) const {
-    return If(a.handle == b.handle && a.type == b.type && a.bodies.size() == b.bodies.size());
+    return If(a.context == b.context && a.type == b.type && a.bodies.size() == b.bodies.size());
   }
   CUgraphExecUpdateResult operator()(const auto&, const auto&) const {
     return CU_GRAPH_EXEC_UPDATE_SUCCESS;
@@ -113,7 +114,24 @@ CUresult MayReplace(const Node& node, const Params& params) {
              : CUDA_ERROR_INVALID_VALUE;
 }
 
+bool SameHandles(const Graph& old_graph, const Graph& new_graph) {
+  for (size_t i = 0; i < old_graph.nodes().size(); ++i) {
+    const Node& was = *old_graph.nodes()[i];
+    const Node& is = *new_graph.nodes()[i];
+    const auto* one = std::get_if<ConditionalParams>(&was.params);
+    const auto* other = std::get_if<ConditionalParams>(&is.params);
+    if (one != nullptr && one->handle != other->handle) return false;
+    const auto inside = InsideOf(was);
+    const auto theirs = InsideOf(is);
+    for (size_t j = 0; j < inside.size(); ++j) {
+      if (!SameHandles(*inside[j], *theirs[j])) return false;
+    }
+  }
+  return true;
+}
+
 void SwapParams(Graph* graph, Graph* other) {
+  graph->conditionals.swap(other->conditionals);
   for (size_t i = 0; i < graph->nodes().size(); ++i) {
     Node& node = *graph->nodes()[i];
     Node& twin = *other->nodes()[i];
@@ -124,6 +142,10 @@ void SwapParams(Graph* graph, Graph* other) {
     }
     // The graphs stay, because numbers point to their nodes.
     const auto theirs = InsideOf(twin);
+    auto* conditional = std::get_if<ConditionalParams>(&node.params);
+    if (conditional != nullptr) {
+      std::swap(conditional->handle, std::get<ConditionalParams>(twin.params).handle);
+    }
     for (size_t j = 0; j < inside.size(); ++j) SwapParams(inside[j].get(), theirs[j].get());
   }
 }

@@ -18,6 +18,9 @@ Difference Compare(const Graph& old_graph, const Graph& new_graph);
 // replaced.
 CUresult MayReplace(const Node& node, const Params& params);
 
+// Whether the conditional nodes of two graphs that Compare found alike read the same values.
+bool SameHandles(const Graph& old_graph, const Graph& new_graph);
+
 // Exchanges the parameters of two graphs that Compare found alike, node by node. A second exchange
 // undoes the first.
 void SwapParams(Graph* graph, Graph* other);

@@ -49,8 +49,9 @@ class Exec {
   // Parameters of the node changed, or whether it is enabled. `instance` has the new state. If the
   // library refuses it, the model puts the old state back.
   virtual CUresult NodeChanged(uint32_t number) = 0;
-  // cuGraphExecUpdate succeeded in the model: all parameters may have changed.
-  virtual CUresult Updated() = 0;
+  // cuGraphExecUpdate succeeded in the model: all parameters may have changed. `handles_of`: the
+  // graph whose conditional handles the nodes read now; 0: they read the same as before.
+  virtual CUresult Updated(uint64_t handles_of) = 0;
   virtual CUresult Upload(CUstream stream) = 0;
   virtual CUresult Launch(CUstream stream) = 0;
 };

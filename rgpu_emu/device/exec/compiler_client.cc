@@ -278,13 +278,13 @@ Outcome CompilerClient::LowerNow(const LoadedModule& module, std::string_view en
   return DecodeLowered(reply, code);
 }
 
-Outcome CompilerClient::Link(std::span<const std::string_view> ptx, std::string* log) {
+Outcome CompilerClient::Link(std::span<const std::string_view> ptx, codec::Linked* linked) {
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<uint8_t> reply;
   const std::vector<uint8_t> body = Encoded(codec::Link{Inputs(ptx)});
   if (Outcome asked = Ask(codec::Link::kType, body, codec::Linked::kType, &reply); !asked.ok())
     return asked;
-  return DecodeLinked(reply, log);
+  return DecodeLinked(reply, linked);
 }
 
 }  // namespace rgpu::emu

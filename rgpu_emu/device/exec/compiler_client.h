@@ -37,7 +37,8 @@ class CompilerClient {
   // Several texts are linked together. On failure the message is the compiler's log.
   Outcome Load(std::span<const std::string_view> ptx, LoadedModule* module);
   Outcome Lower(LoadedModule* module, std::string_view entry, wire::compiler::Lowered* code);
-  Outcome Link(std::span<const std::string_view> ptx, std::string* log);
+  // Also on failure, `linked` names what no text defines.
+  Outcome Link(std::span<const std::string_view> ptx, wire::compiler::Linked* linked);
 
  private:
   // All of these: the mutex is held.

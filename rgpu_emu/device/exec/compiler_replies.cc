@@ -72,11 +72,8 @@ Outcome DecodeLowered(std::span<const uint8_t> body, wire::compiler::Lowered* co
              : outcome;
 }
 
-Outcome DecodeLinked(std::span<const uint8_t> body, std::string* log) {
-  wire::compiler::Linked reply;
-  const Outcome outcome = Decode(body, &reply, "a reply that is cut off");
-  if (outcome.ok()) *log = std::move(reply.log);
-  return outcome;
+Outcome DecodeLinked(std::span<const uint8_t> body, wire::compiler::Linked* linked) {
+  return Decode(body, linked, "a reply that is cut off");
 }
 
 }  // namespace rgpu::emu

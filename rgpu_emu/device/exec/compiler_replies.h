@@ -11,6 +11,6 @@ namespace rgpu::emu {
 
 Outcome DecodeLoaded(std::span<const uint8_t> body, LoadedModule* module);
 Outcome DecodeLowered(std::span<const uint8_t> body, wire::compiler::Lowered* code);
-Outcome DecodeLinked(std::span<const uint8_t> body, std::string* log);
+Outcome DecodeLinked(std::span<const uint8_t> body, wire::compiler::Linked* linked);
 
 }  // namespace rgpu::emu

@@ -95,12 +95,13 @@ std::vector<std::shared_ptr<Point>> Everything(Executor& executor) {
 
 // The driver's graph of the conditional handles, unless an executable graph has it already. What it
 // takes of the session's nodes goes with it.
-CUgraph TakeShell(Executor& executor, uint64_t id, GraphExec* exec) {
+CUgraph TakeShell(Executor& executor, uint64_t id, const std::shared_ptr<Context>& context,
+                  BuiltGraph* built) {
   GraphShell* shell = nullptr;
   if (id == 0 || executor.objects().graphs.Find(id, &shell) != CUDA_SUCCESS) return nullptr;
-  if (shell->context != exec->context || shell->handle == nullptr) return nullptr;
-  exec->built.budget = std::move(shell->budget);
-  exec->built.values = std::move(shell->values);
+  if (shell->context != context || shell->handle == nullptr) return nullptr;
+  built->budget = std::move(shell->budget);
+  built->values = std::move(shell->values);
   return std::exchange(shell->handle, nullptr);
 }
 
@@ -139,7 +140,7 @@ CUresult Run(Executor& executor, const Command& command,
   if (place.result() != CUDA_SUCCESS) return place.result();
   if (!ExecPlace::AnyLeft()) return CUDA_ERROR_OUT_OF_MEMORY;
   exec->flags = request.flags;
-  const CUgraph shell = TakeShell(executor, request.graph, exec.get());
+  const CUgraph shell = TakeShell(executor, request.graph, exec->context, &exec->built);
   result = MakeExec(executor, received, shell, exec.get(), &reply->node);
   if (result == CUDA_SUCCESS) place.Add(std::move(exec));
   return result;
@@ -241,6 +242,14 @@ CUresult UpdateNodes(Executor& executor, uint64_t id, const std::shared_ptr<Grap
   return result;
 }
 
+// Other threads may have changed the executable graph while the lock was released.
+CUresult CheckAlike(Executor& executor, uint64_t id, const GraphExec& exec,
+                    const BuiltGraph& after) {
+  const CUresult result = CheckThere(executor, id, exec);
+  if (result != CUDA_SUCCESS) return result;
+  return SameKinds(exec.built, after) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 }  // namespace
 
 CUresult Run(Executor& executor, const Command&, const rgpuGraphUpdate_Request& request,
@@ -258,8 +267,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuGraphUpdate_Request& 
   result = Build(executor, exec->context, received, nullptr, &after, &reply->node);
   if (result != CUDA_SUCCESS) return result;
   const Driver& driver = executor.driver();
-  result = CheckThere(executor, request.exec, *exec);
-  if (result == CUDA_SUCCESS && !SameKinds(exec->built, after)) result = CUDA_ERROR_INVALID_VALUE;
+  result = CheckAlike(executor, request.exec, *exec, after);
   if (result != CUDA_SUCCESS) {
     driver->cuGraphDestroy(after.graph);
     return result;
@@ -271,6 +279,26 @@ CUresult Run(Executor& executor, const Command&, const rgpuGraphUpdate_Request& 
   }
   Adopt(executor, &exec->built, std::move(after));
   return CUDA_SUCCESS;
+}
+
+// The driver's graph of the handles is made an executable graph of its own: an update would keep
+// the graph, and one more with every update.
+CUresult Run(Executor& executor, const Command&, const rgpuGraphUpdateWith_Request& request,
+             rgpuGraphUpdateWith_Reply* reply) {
+  reply->node = kNoNode;
+  Received received;
+  CUresult result = Receive(executor, request.image, &received);
+  std::shared_ptr<GraphExec> exec;
+  if (result == CUDA_SUCCESS) result = executor.objects().execs.Share(request.exec, &exec);
+  if (result != CUDA_SUCCESS) return result;
+  BuiltGraph after;
+  const CUgraph shell = TakeShell(executor, request.graph, exec->context, &after);
+  if (shell == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  result = Build(executor, exec->context, received, shell, &after, &reply->node);
+  if (result == CUDA_SUCCESS) result = CheckAlike(executor, request.exec, *exec, after);
+  if (result == CUDA_SUCCESS) return Replace(executor, request.exec, exec, std::move(after));
+  executor.driver()->cuGraphDestroy(shell);
+  return result;
 }
 
 namespace {

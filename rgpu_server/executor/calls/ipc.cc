@@ -43,23 +43,6 @@ Handle DriverHandle(const Executor& executor, const Exports::Opened& opened) {
   return handle;
 }
 
-// The synchronous copies that the client has issued were complete when their calls returned, as far
-// as it knows. So they are, before another process hears of the memory.
-CUresult AwaitCopies(Executor& executor, const Context& own) {
-  std::vector<std::shared_ptr<Point>> points;
-  executor.objects().contexts.ForEach([&](const std::shared_ptr<Context>& context) {
-    for (const Fence& fence : context->fences) points.push_back(fence.point);
-    const Stream* last = context->last;
-    if (last == nullptr || !last->fence_pending || context->closing) return;
-    if (executor.MakeCurrent(*context) != CUDA_SUCCESS) return;
-    std::shared_ptr<Point> point;
-    executor.order().EverythingIn(*context->last, true, &point);
-    if (point != nullptr) points.push_back(std::move(point));
-  });
-  const CUresult result = executor.MakeCurrent(own);
-  return result == CUDA_SUCCESS ? executor.WaitAll(points, own.id) : result;
-}
-
 // The allocation that contains `address`; its base if there is one.
 bool FindAllocation(Executor& executor, uint64_t address, uint64_t* base, Range* range) {
   return executor.objects().ranges.At(address, base, range) && range->kind == Range::Kind::kPlain;
@@ -90,11 +73,26 @@ CUresult MakeExport(Executor& executor, const Context& context, uint64_t base, c
   if (!RoundUp(range.bytes, executor.memory().granules().bytes(), &made.charged)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  *out = exports.Add(made);
+  *out = exports.Add(std::move(made));
   return *out != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 }  // namespace
+
+CUresult AwaitCopies(Executor& executor, const Context& own) {
+  std::vector<std::shared_ptr<Point>> points;
+  executor.objects().contexts.ForEach([&](const std::shared_ptr<Context>& context) {
+    for (const Fence& fence : context->fences) points.push_back(fence.point);
+    const Stream* last = context->last;
+    if (last == nullptr || !last->fence_pending || context->closing) return;
+    if (executor.MakeCurrent(*context) != CUDA_SUCCESS) return;
+    std::shared_ptr<Point> point;
+    executor.order().EverythingIn(*context->last, true, &point);
+    if (point != nullptr) points.push_back(std::move(point));
+  });
+  const CUresult result = executor.MakeCurrent(own);
+  return result == CUDA_SUCCESS ? executor.WaitAll(points, own.id) : result;
+}
 
 CUresult Run(Executor& executor, const Command& command, const rgpuIpcExportMemory_Request& request,
              rgpuIpcExportMemory_Reply* reply) {
@@ -192,7 +190,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuIpcExportEvent_Reques
     made.shared = Shared::kEvent;
     made.handle = Bytes(handle);
     made.context = event->context;
-    shared.exported = executor.exports().Add(made);
+    shared.exported = executor.exports().Add(std::move(made));
     if (shared.exported == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   }
   reply->token = TokenReply(executor, *shared.exported);

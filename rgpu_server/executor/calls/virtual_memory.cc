@@ -16,7 +16,9 @@ namespace {
 constexpr uint64_t kMostReservedBytes = uint64_t{16} << 40;
 constexpr uint64_t kPage = 4096;
 
-CUmemAllocationProp Props(const Executor& executor) { return base::MemoryProps(executor.device()); }
+CUmemAllocationProp Props(const Executor& executor, bool shareable = false) {
+  return base::MemoryProps(executor.device(), shareable);
+}
 
 CUresult Granularity(const Executor& executor, uint32_t option, uint64_t* bytes) {
   const CUmemAllocationProp props = Props(executor);
@@ -45,6 +47,14 @@ void FreeAddresses(Executor& executor, uint64_t base, uint64_t bytes) {
       {}, nullptr, [&driver, base, bytes] { driver->cuMemAddressFree(base, bytes); }, {});
 }
 
+// Neither the client nor the driver has the memory any more.
+void GiveUp(Executor& executor, const MappableMemory& memory) {
+  if (memory.import) return executor.exports().Close(*memory.import);
+  if (memory.exported == nullptr) return executor.ledger().Release(memory.bytes);
+  executor.exports().Retire(memory.exported);
+  executor.exports().Freed(memory.exported, memory.bytes);
+}
+
 // Releases memory behind the unmaps so far. The charge goes when nothing is mapped to it any more.
 void ReleaseMemory(Executor& executor, const std::shared_ptr<MappableMemory>& memory) {
   const Driver& driver = executor.driver();
@@ -54,16 +64,16 @@ void ReleaseMemory(Executor& executor, const std::shared_ptr<MappableMemory>& me
       std::move(fences), nullptr, [&driver, memory] { driver->cuMemRelease(memory->handle); },
       [&executor, memory] {
         memory->released = true;
-        if (memory->held == 0) executor.ledger().Release(memory->bytes);
+        if (memory->held == 0) GiveUp(executor, *memory);
       },
-      memory->mapped == 0 ? memory->bytes : 0);
+      memory->mapped == 0 && !memory->import ? memory->bytes : 0);
 }
 
 // The driver has taken a mapping away.
 void LeaveMapping(Executor& executor, uint64_t base, const Mapping& mapping) {
   executor.objects().virtual_memory.RemoveLeaving(base);
   MappableMemory& memory = *mapping.memory;
-  if (--memory.held == 0 && memory.released) executor.ledger().Release(memory.bytes);
+  if (--memory.held == 0 && memory.released) GiveUp(executor, memory);
   if (--mapping.reservation->held == 0 && mapping.reservation->freed) {
     FreeAddresses(executor, mapping.reserved_at, mapping.reservation->bytes);
   }
@@ -83,11 +93,58 @@ void AwaitUnmaps(Executor& executor, uint64_t base, uint64_t bytes) {
   lock.release();
 }
 
-CUresult Create(Executor& executor, uint64_t bytes, CUmemGenericAllocationHandle* handle) {
-  const CUmemAllocationProp props = Props(executor);
+CUresult Create(Executor& executor, uint64_t id, uint64_t bytes, bool shareable) {
+  CUresult result = CheckGranular(executor, 0, bytes);
+  if (result != CUDA_SUCCESS) return result;
+  Table<MappableMemory>::Reservation place(executor.objects().memories, id);
+  if (place.result() != CUDA_SUCCESS) return place.result();
+  if (executor.memory().Charge(bytes) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
+  auto memory = std::make_shared<MappableMemory>();
+  memory->bytes = bytes;
+  memory->shareable = shareable;
+  const CUmemAllocationProp props = Props(executor, shareable);
   const Driver& driver = executor.driver();
-  return AllocateTwice(executor, bytes,
-                       [&] { return driver->cuMemCreate(handle, bytes, &props, 0); });
+  result = AllocateTwice(executor, bytes,
+                         [&] { return driver->cuMemCreate(&memory->handle, bytes, &props, 0); });
+  if (result == CUDA_SUCCESS) {
+    place.Add(std::move(memory));
+  } else {
+    executor.ledger().Release(bytes);
+  }
+  return result;
+}
+
+// Any context, because memory of cuMemCreate is in none.
+CUresult AwaitAllCopies(Executor& executor) {
+  std::shared_ptr<Context> any;
+  executor.objects().contexts.ForEach([&](const std::shared_ptr<Context>& context) {
+    if (any == nullptr && !context->closing) any = context;
+  });
+  return any == nullptr ? CUDA_SUCCESS : AwaitCopies(executor, *any);
+}
+
+CUresult MakeExport(Executor& executor, MappableMemory* memory) {
+  int fd = -1;
+  const CUresult result = executor.driver()->cuMemExportToShareableHandle(
+      &fd, memory->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+  if (result != CUDA_SUCCESS) return result;
+  Export made;
+  made.shared = Shared::kMappable;
+  made.file = base::UniqueFd(fd);
+  made.size = memory->bytes;
+  made.charged = memory->bytes;
+  memory->exported = executor.exports().Add(std::move(made));
+  return memory->exported != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// What the client has released may still be open here, behind its work.
+CUresult OpenExport(Executor& executor, wire::ByteView token, Exports::Opened* opened) {
+  const CUresult result = executor.exports().Open(token, Shared::kMappable, 0, opened);
+  if (result != CUDA_ERROR_INVALID_CONTEXT) return result;
+  executor.role().Yield();
+  executor.poller().Hurry();
+  executor.reaper().WaitAll();
+  return executor.exports().Open(token, Shared::kMappable, 0, opened);
 }
 
 }  // namespace
@@ -127,20 +184,58 @@ CUresult Run(Executor& executor, const Command&, const rgpuAddressFree_Request& 
 CUresult Run(Executor& executor, const Command&, const rgpuMemCreate_Request& request,
              rgpuMemCreate_Reply*) {
   if (request.device != 0) return CUDA_ERROR_INVALID_DEVICE;
-  CUresult result = CheckGranular(executor, 0, request.bytes);
+  return Create(executor, request.memory, request.bytes, false);
+}
+
+CUresult Run(Executor& executor, const Command&, const rgpuMemCreateShared_Request& request,
+             rgpuMemCreateShared_Reply*) {
+  if (request.device != 0) return CUDA_ERROR_INVALID_DEVICE;
+  if (request.handles != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
+  return Create(executor, request.memory, request.bytes, true);
+}
+
+// The reply refers to the bytes until it is sent, by this thread.
+CUresult Run(Executor& executor, const Command&, const rgpuIpcExportMappable_Request& request,
+             rgpuIpcExportMappable_Reply* reply) {
+  executor.role().Yield();
+  CUresult result = AwaitAllCopies(executor);
+  std::shared_ptr<MappableMemory> memory;
+  if (result == CUDA_SUCCESS) result = executor.objects().memories.Share(request.memory, &memory);
   if (result != CUDA_SUCCESS) return result;
+  if (!memory->shareable || memory->import) return CUDA_ERROR_INVALID_VALUE;
+  if (memory->exported == nullptr) result = MakeExport(executor, memory.get());
+  if (result != CUDA_SUCCESS) return result;
+  thread_local std::string token;
+  token = executor.exports().Token(*memory->exported);
+  reply->token = wire::Bytes(token);
+  return CUDA_SUCCESS;
+}
+
+CUresult Run(Executor& executor, const Command&, const rgpuIpcImportMappable_Request& request,
+             rgpuIpcImportMappable_Reply* reply) {
   Table<MappableMemory>::Reservation place(executor.objects().memories, request.memory);
   if (place.result() != CUDA_SUCCESS) return place.result();
-  if (executor.memory().Charge(request.bytes) != CUDA_SUCCESS) return CUDA_ERROR_OUT_OF_MEMORY;
+  Exports::Opened opened;
+  CUresult result = OpenExport(executor, request.token, &opened);
+  if (result != CUDA_SUCCESS) return result;
   auto memory = std::make_shared<MappableMemory>();
-  memory->bytes = request.bytes;
-  result = Create(executor, request.bytes, &memory->handle);
+  memory->shareable = true;
+  memory->import = opened.import;
+  memory->bytes = opened.size;
+  void* file = reinterpret_cast<void*>(static_cast<intptr_t>(opened.file.get()));
+  result =
+      opened.file.valid() ? CheckGranular(executor, 0, opened.size) : CUDA_ERROR_INVALID_HANDLE;
   if (result == CUDA_SUCCESS) {
-    place.Add(std::move(memory));
-  } else {
-    executor.ledger().Release(request.bytes);
+    result = executor.driver()->cuMemImportFromShareableHandle(
+        &memory->handle, file, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   }
-  return result;
+  if (result != CUDA_SUCCESS) {
+    executor.exports().Close(opened.import);
+    return result;
+  }
+  reply->bytes = memory->bytes;
+  place.Add(std::move(memory));
+  return CUDA_SUCCESS;
 }
 
 CUresult Run(Executor& executor, const Command&, const rgpuMemRelease_Request& request,
@@ -173,7 +268,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuMemMap_Request& reque
     return CUDA_SUCCESS;
   }
   table.Forget(request.dptr);
-  if (memory->held == 0 && memory->released) executor.ledger().Release(memory->bytes);
+  if (memory->held == 0 && memory->released) GiveUp(executor, *memory);
   return result;
 }
 

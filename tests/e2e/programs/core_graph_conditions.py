@@ -56,6 +56,16 @@ class Program4:
         return [int(n) for n in self.numbers]
 
 
+def pick(program: Program4, chosen: int) -> object:
+    """A graph whose condition has a default value, and no kernel that sets it."""
+    builder = program.device.create_graph_builder().begin_building()
+    condition = builder.create_condition(default_value=chosen)
+    for i, case in enumerate(builder.switch(condition, 3)):
+        program.launch(case.begin_building(), "add", program.at(i), np.int32(9))
+        case.end_building()
+    return builder.end_building()
+
+
 def main() -> None:
     program = Program4()
     builder = program.device.create_graph_builder().begin_building()
@@ -91,6 +101,13 @@ def main() -> None:
     assert program.run(graph, 0, 0, 0, 0) == [0, 9, 0, 0]
     assert program.run(graph, 2, 0, 0, 0) == [2, 0, 0, 9]
     assert program.run(graph, 3, 0, 0, 0) == [3, 0, 0, 0]
+
+    graphs = [pick(program, chosen) for chosen in range(3)]
+    graph = graphs[0].complete()
+    assert program.run(graph, 0, 0, 0, 0) == [9, 0, 0, 0]
+    for chosen in (1, 2):
+        graph.update(graphs[chosen])
+        assert program.run(graph, 0, 0, 0, 0) == [9 * (chosen == n) for n in range(3)] + [0]
     print("ok")
 
 
