@@ -9,11 +9,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from netprobe.candidates import TRANSPORTS
 from rgpu_client.cluster.options import Wanted, add_options, wanted
 from rgpu_client.cluster.placing import manager_of, place_by_manager
+from rgpu_client.cluster.reserved import check_options, in_reservation
 from rgpu_client.devices import parse_devices
 from rgpu_client.preload import client_environment, library_path
 from rgpu_client.program import before_start, cannot_start, find_program
@@ -66,15 +67,11 @@ def _add_session_options(parser: argparse.ArgumentParser) -> None:
         "-v", "--verbose", action="store_true", help="say which path was chosen, and why"
     )
     parser.add_argument(
-        "--memory", metavar="SIZE", help="memory limit: 2GiB, 25%%, or 8vmem in units of 256 MiB"
-    )
-    parser.add_argument(
         "--device",
         metavar="N",
         help="device, or several: 0,1, or 0,1@HOST:PORT of another server (default: any one)",
     )
-    _add_share_options(parser)
-    parser.add_argument("--tenant", metavar="NAME", help="the tenant whose quota is charged")
+    add_size_options(parser)
     parser.add_argument(
         "--lease",
         metavar="NAME",
@@ -88,7 +85,11 @@ def _add_session_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_share_options(parser: argparse.ArgumentParser) -> None:
+def add_size_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options for the sizes of a lease, and for its tenant."""
+    parser.add_argument(
+        "--memory", metavar="SIZE", help="memory limit: 2GiB, 25%%, or 8vmem in units of 256 MiB"
+    )
     parser.add_argument(
         "--share", metavar="PART", help="guaranteed part of the device: 0.4, 40%% or 40vcore"
     )
@@ -104,17 +105,19 @@ def _add_share_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--weight", metavar="N", help="part of the idle time among equal priorities: 1-1000"
     )
+    parser.add_argument("--tenant", metavar="NAME", help="the tenant whose quota is charged")
 
 
-def _settings(arguments: argparse.Namespace) -> ClientSettings:
+def settings_of(arguments: argparse.Namespace) -> ClientSettings:
+    """Returns the settings that the options give; some commands have no server and no device."""
     return ClientSettings(
-        arguments.server,
+        getattr(arguments, "server", None),
         arguments.memory,
-        arguments.device,
+        getattr(arguments, "device", None),
         arguments.share,
         arguments.limit,
         arguments.tenant,
-        arguments.lease,
+        getattr(arguments, "lease", None),
         arguments.policy,
         arguments.priority,
         arguments.weight,
@@ -140,12 +143,12 @@ def _environment(arguments: argparse.Namespace) -> dict[str, str]:
 
 def _sized(arguments: argparse.Namespace) -> dict[str, str]:
     """Returns the program's environment, with the sizes of its lease."""
-    return client_environment(os.environ, _settings(arguments).variables(), library_path())
+    return client_environment(os.environ, settings_of(arguments).variables(), library_path())
 
 
 def _sized_for_any(arguments: argparse.Namespace) -> dict[str, str]:
     """As `_sized`, where RGPU_SERVER or --server names several servers."""
-    variables = _settings(_without_server(arguments)).variables()
+    variables = settings_of(_without_server(arguments)).variables()
     others = {name: text for name, text in os.environ.items() if name != "RGPU_SERVER"}
     return client_environment(others, variables, library_path())
 
@@ -169,11 +172,14 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="stay the program's parent, keep its lease alive by calls, revoke it at the end",
     )
-    _add_wait(parser)
-    add_options(parser)
+    add_wait_option(parser)
+    add_options(parser).add_argument(
+        "--reservation", metavar="ID", help="use the cards that `rgpu reserve` reserved: id or name"
+    )
 
 
-def _add_wait(parser: argparse.ArgumentParser) -> None:
+def add_wait_option(parser: argparse.ArgumentParser) -> None:
+    """Adds --wait."""
     parser.add_argument(
         "--wait",
         nargs="?",
@@ -189,13 +195,18 @@ def _run(arguments: argparse.Namespace) -> int:
     with before_start():
         several = "," in (arguments.server or "")
         named = _without_server(arguments) if several else arguments
-        _settings(named).variables()  # first, so that wrong options are reported first
+        settings_of(named).variables()  # first, so that wrong options are reported first
         where = wanted(arguments)
         command = _program(arguments, "rgpu run [OPTIONS] -- PROGRAM [ARGUMENTS]")
         server = arguments.server or os.environ.get("RGPU_SERVER", "")
         manager = None
-        if arguments.manager or not (server or _all_name_servers(arguments)):
+        if arguments.reservation:
+            check_options(arguments, where)
+        elsewhere = server or _all_name_servers(arguments)
+        if arguments.manager or arguments.reservation or not elsewhere:
             manager = manager_of(arguments.manager, os.environ)
+        if arguments.reservation:
+            _run_reserved(arguments, command, manager)
         if manager is not None:
             return _run_in_cluster(arguments, command, manager, where)
         if "," in server:
@@ -221,7 +232,7 @@ def _all_name_servers(arguments: argparse.Namespace) -> bool:
     return bool(devices) and all(device.server for device in devices)
 
 
-def _become(command: list[str], environment: dict[str, str]) -> None:
+def _become(command: list[str], environment: dict[str, str]) -> NoReturn:
     """Executes the program in place of this process; ProgramError."""
     sys.stdout.flush()
     try:
@@ -254,6 +265,23 @@ def _run_in_cluster(
             placed.give_up()
             raise
     raise AssertionError("a program that was started does not return")
+
+
+def _run_reserved(
+    arguments: argparse.Namespace, command: list[str], manager: Endpoint | None
+) -> NoReturn:
+    """Runs the program in a reservation; it shares it with others that run there."""
+    if manager is None:
+        raise UsageError(
+            "a reservation is of a cluster: name its manager, --manager or RGPU_MANAGER"
+        )
+    environment = _sized(arguments)
+    loud = arguments.verbose or is_loud(environment)
+    server, variables = in_reservation(manager, arguments.reservation, environment, loud=loud)
+    _become(
+        command,
+        claimed(carried(on_paths(variables, server, arguments.transport, loud)), command[0]),
+    )
 
 
 def _choose(arguments: argparse.Namespace, servers: str, where: Wanted) -> None:
@@ -315,7 +343,7 @@ def _lease_request(environment: dict[str, str]) -> LeaseRequest:
 
 def _trace(arguments: argparse.Namespace) -> int:
     with before_start():
-        _settings(arguments).variables()
+        settings_of(arguments).variables()
         command = _program(arguments, "rgpu trace [OPTIONS] -- PROGRAM [ARGUMENTS]")
         environment = claimed(carried(_environment(arguments)), command[0])
     with tempfile.TemporaryDirectory(prefix="rgpu-trace-") as folder:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 MANAGER_PORT = 7710
 MAX_REQUEST_CARDS = 1024
+# The longest time for which a server reserves a card.
+MAX_RESERVE_SECONDS = 30 * 86400
 # The largest message of the manager's protocols. A full report of a node has 128 cards with up to
 # 56 leases each, of at most some hundred bytes.
 MAX_MESSAGE_BYTES = 4 << 20

@@ -176,3 +176,27 @@ def format_seconds(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.1f} {name}"
     return f"{seconds * 1e9:.0f} ns"
+
+
+_TIMES = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_MOST_SECONDS = 10**9
+
+
+def parse_duration(text: str) -> int:
+    """Returns the whole seconds of "90s", "30min", "2h" or "1.5d"; UnitError."""
+    found = _NUMBER.fullmatch(text)
+    scale = _TIMES.get(found[2]) if found else None
+    seconds = int(Decimal(found[1]) * scale) if found and scale else 0
+    if not 1 <= seconds <= _MOST_SECONDS:
+        raise UnitError(f"{text!r} is no time: write 90s, 30min, 2h or 1d")
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """Returns a time in whole units, the two largest: "2 h", "1 h 30 min", "45 s"."""
+    left, words = int(max(seconds, 0)), []
+    for name, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count:
+            words.append(f"{count} {name}")
+    return " ".join(words[:2]) or "0 s"

@@ -101,8 +101,10 @@ class Conductor:
         )
         self.counts = SessionCounts()
         self.changed = asyncio.Event()
-        # Called after each event; None: nobody listens.
+        # Called after each event, for the manager and for the file of reservations; None: nobody
+        # listens.
         self.on_change: Callable[[], None] | None = None
+        self.reserved: Callable[[], None] | None = None
         # Without it nobody schedules and nothing outlives the daemon.
         self.handover: SessionWatcher | None = None
         self._equipment = equipment
@@ -156,8 +158,9 @@ class Conductor:
             self._feeding = False
         self._set_timer()
         self.changed.set()
-        if self.on_change is not None:
-            self.on_change()
+        for told in (self.on_change, self.reserved):
+            if told is not None:
+                told()
 
     def next_request(self) -> int:
         """Returns a fresh number for an event that wants an answer."""

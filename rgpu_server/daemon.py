@@ -33,6 +33,7 @@ from rgpu_server.observe.collector import Collector, Sources
 from rgpu_server.observe.metrics import Metrics
 from rgpu_server.observe.recorder import Recorder
 from rgpu_server.observe.snapshot import Observer
+from rgpu_server.reserved import ReservedFile
 from rgpu_server.service.api import Services, start_api
 from rgpu_server.service.control import Control
 from rgpu_server.service.frontdoor import FrontDoor
@@ -128,6 +129,7 @@ class Daemon:
             api = await start_api(self._services(), self._api_address, guard)
             self._on_signals()
             self.conductor.feed(Started())
+            self._keep_reservations()
             self.door.start()
             # Last of all, so that /health answers when sessions can be opened.
             metrics = await self._start_metrics()
@@ -188,6 +190,13 @@ class Daemon:
             return 503, f"workers do not start: {broken}\n"
         weak = "".join(f"weak isolation: {line}\n" for line in self.isolation.lines())
         return 200, f"ok\n{weak}"
+
+    def _keep_reservations(self) -> None:
+        """Takes over the reservations of an earlier server, before others take their room."""
+        uuids = {ordinal: facts.uuid for ordinal, facts in self._inventory.facts.items()}
+        kept = ReservedFile(self.state, self.conductor, uuids)
+        kept.restore()
+        self.conductor.reserved = kept.changed
 
     def stop(self, end_sessions: bool) -> None:
         """Begins the end.  Sessions that run go on unless they are to be ended."""

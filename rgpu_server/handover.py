@@ -264,6 +264,8 @@ class Handover:
             "first": _quota_record(lease.first),
             "booked": None if lease.booked is None else lease.booked.record(),
             "explicit": lease.explicit,
+            # Of a reservation; the monotonic clock goes on over restarts of the server.
+            "ends_at": lease.ends_at if lease.reserved else None,
             "ttl_seconds": lease.ttl_seconds,
             "address": lease.address,
             "asked_share_ppm": lease.asked_share_ppm,
@@ -289,6 +291,7 @@ def _lease(lease: str, record: Mapping[str, Any], ordinals: Mapping[str, int]) -
     quota = _quota(record.get("quota"))
     if device is None or quota is None:
         return None
+    ends_at = record.get("ends_at")
     return Lease(
         id=lease,
         key=LeaseKey(str(record.get("tenant")), str(record.get("key"))),
@@ -296,7 +299,7 @@ def _lease(lease: str, record: Mapping[str, Any], ordinals: Mapping[str, int]) -
         quota=quota,
         explicit=bool(record.get("explicit")),
         ttl_seconds=float(record.get("ttl_seconds") or 0.0),
-        ends_at=None,
+        ends_at=float(ends_at) if isinstance(ends_at, int | float) else None,
         address=str(record.get("address") or ""),
         asked_share_ppm=_whole(record.get("asked_share_ppm")) or quota.share_request_ppm,
         held_bytes=_whole(record.get("held_bytes")),

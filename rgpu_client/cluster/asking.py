@@ -47,6 +47,8 @@ class ManagerClient(Closing):
     def __init__(self, manager: Endpoint) -> None:
         self._manager = manager
         self._metadata = call_metadata(os.environ)
+        # Kept, because a call that nobody holds is cancelled.
+        self._stays: Any = None
         self._open()
 
     def _open(self) -> None:
@@ -77,6 +79,18 @@ class ManagerClient(Closing):
         answer: cluster_pb2.ListEventsResponse = self._call(self._stub.ListEvents, request)
         return answer.events
 
+    def find_reservation(self, reservation: str, tenant: str) -> cluster_pb2.PlacedAt:
+        """Returns where a reservation of a tenant is; ServerError says why there is none."""
+        request = cluster_pb2.ReservationRequest(reservation=reservation, tenant=tenant)
+        answer: cluster_pb2.PlacedAt = self._call(self._stub.FindReservation, request)
+        return answer
+
+    def release(self, reservation: str, tenant: str) -> str:
+        """Ends a reservation and returns its id; ServerError."""
+        request = cluster_pb2.ReservationRequest(reservation=reservation, tenant=tenant)
+        answer: cluster_pb2.ReleaseResponse = self._call(self._stub.Release, request)
+        return answer.request_id
+
     def withdraw(self, request: str) -> None:
         """Takes a request back. Without an answer the manager does so by itself after a while."""
         message = cluster_pb2.WithdrawRequest(request_id=request)
@@ -87,6 +101,9 @@ class ManagerClient(Closing):
         self, request: cluster_pb2.SubmitRequest, wait_seconds: float, progress: Progress
     ) -> cluster_pb2.PlacedAt:
         """Returns where the request is placed. While the manager is away it is submitted again.
+
+        If the request says that it stays, the manager notices from then on when this process ends,
+        or executes a program, or closes this.
 
         wait_seconds: how long it may wait in line; 0: not at all. progress: called with each place.
 
@@ -117,7 +134,8 @@ class ManagerClient(Closing):
         left = None if math.isinf(until) else max(until - time.monotonic(), 0.001)
         why = ""
         try:
-            for state in self._stub.Submit(request, timeout=left, metadata=self._metadata):
+            self._stays = self._stub.Submit(request, timeout=left, metadata=self._metadata)
+            for state in self._stays:
                 away.back()
                 if state.HasField("placed"):
                     placed: cluster_pb2.PlacedAt = state.placed

@@ -58,8 +58,8 @@ class Wanted:
         return self != Wanted()
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options."""
+def add_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Adds the options, and returns their group."""
     group = parser.add_argument_group("options for a cluster (a manager, or several servers)")
     group.add_argument(
         "--manager", metavar="HOST:PORT", help="the manager that chooses (default: RGPU_MANAGER)"
@@ -114,6 +114,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--model", metavar="NAME", help="only cards of this model")
     group.add_argument("--mig", metavar="PROFILE", help="a MIG slice of this profile: 1g.10gb")
     group.add_argument("--pool", metavar="NAME", help="only cards of this pool")
+    return group
 
 
 def wanted(arguments: argparse.Namespace) -> Wanted:

@@ -43,13 +43,12 @@ class Placed:
     server: str
     environment: dict[str, str]
     request: str
-    manager: Endpoint
+    # Open until the program has its leases, so that the manager notices if this process dies.
+    client: ManagerClient
 
     def give_up(self) -> None:
         """Takes the request back, because its program does not start."""
-        from rgpu_client.cluster.asking import ManagerClient
-
-        with ManagerClient(self.manager) as client:
+        with self.client as client:
             client.withdraw(self.request)
 
 
@@ -76,24 +75,20 @@ def place_by_manager(
     from rgpu_client.cluster.asking import ManagerClient
 
     request = request_of(wanted, environment, wait)
-    line = InLine(sys.stderr)
-    with ManagerClient(manager) as client:
-        try:
-            placed = _submit(client, request, wait, line)
-        finally:
-            line.clear()
+    request.stays = True
+    client = ManagerClient(manager)
+    try:
+        placed = submitted(client, request, wait)
         parts = parts_of(placed)
         if loud:
             places = " and ".join(f"{part.node} at {part.address}" for part in parts)
             say(f"{places}: {placed.reason} (request {request.request_id})")
-        for part in parts:
-            if not part.address or not part.ordinals:
-                # Its cards elsewhere are not for a program that lacks some.
-                client.withdraw(request.request_id)
-                raise NoSessionError(f"node {part.node} has left the cluster meanwhile; try again")
-    variables = _variables(environment, request.request_id, placed.tenant, parts)
+    except BaseException:
+        client.close()
+        raise
+    variables = variables_of(environment, request.request_id, placed.tenant, parts)
     server = "" if len(parts) > 1 else placed.address
-    return Placed(server, variables, request.request_id, manager)
+    return Placed(server, variables, request.request_id, client)
 
 
 def parts_of(placed: cluster_pb2.PlacedAt) -> list[cluster_pb2.PlacedOn]:
@@ -104,21 +99,34 @@ def parts_of(placed: cluster_pb2.PlacedAt) -> list[cluster_pb2.PlacedOn]:
     return [first, *placed.others]
 
 
-def _submit(
-    client: ManagerClient, request: cluster_pb2.SubmitRequest, wait: float, line: InLine
+def submitted(
+    client: ManagerClient, request: cluster_pb2.SubmitRequest, wait: float
 ) -> cluster_pb2.PlacedAt:
+    """Submits a request, and shows its place in line meanwhile; NoSessionError."""
+    line = InLine(sys.stderr)
+
     def show(place: cluster_pb2.InLine) -> None:
         line.show(Place(place.place, place.waiting, place.sentence))
 
-    return client.submit(request, wait, show)
+    try:
+        placed = client.submit(request, wait, show)
+    finally:
+        line.clear()
+    for part in parts_of(placed):
+        if not part.address or not part.ordinals:
+            # Its cards elsewhere are not for a program that lacks some.
+            client.withdraw(request.request_id)
+            raise NoSessionError(f"node {part.node} has left the cluster meanwhile; try again")
+    return placed
 
 
-def _variables(
+def variables_of(
     environment: Mapping[str, str],
     request: str,
     tenant: str,
     parts: Sequence[cluster_pb2.PlacedOn],
 ) -> dict[str, str]:
+    """Returns the variables of a program that uses the leases of a request."""
     kept = {name: text for name, text in environment.items() if name not in _SIZES}
     devices = [
         DeviceName(ordinal, part.address if len(parts) > 1 else "")

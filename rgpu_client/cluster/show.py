@@ -11,7 +11,7 @@ from rgpu_common.command import OK, Command
 from rgpu_common.errors import UsageError
 from rgpu_common.mig import full_name
 from rgpu_common.tables import as_json, fitting, message_json, table, terminal_width
-from rgpu_common.units import PPM, format_bytes, format_seconds, format_share
+from rgpu_common.units import PPM, format_bytes, format_duration, format_seconds, format_share
 
 if TYPE_CHECKING:
     import argparse
@@ -24,6 +24,10 @@ _CARD_TITLES = (
     "node", "card>", "model", "rack", "free>", "of>", "guaranteed>", "leases>", "who", "state",
 )  # fmt: skip
 _CARD_DROPPED = ("rack", "of", "model", "who")
+_RESERVED_TITLES = (
+    "reservation", "tenant", "node", "cards>", "share>", "memory>", "ends in>", "state",
+)  # fmt: skip
+_RESERVED_DROPPED = ("state", "cards", "tenant")
 _WAITING_TITLES = ("in line", "tenant", "asks for", "waits>", "because")
 _WAITING_DROPPED = ("tenant", "because")
 _PATH_TITLES = ("from rack", "interface", "to rack", "interface", "round trip>", "up>", "down>",
@@ -72,6 +76,9 @@ def _pool(arguments: argparse.Namespace) -> int:
     if answer.nodes:
         rows = [_card_row(node, card) for node in answer.nodes for card in node.cards]
         lines = [fitting(_CARD_TITLES, rows, _CARD_DROPPED, width)]
+    if answer.reservations:
+        rows = [_reservation_row(one) for one in answer.reservations]
+        lines += ["", fitting(_RESERVED_TITLES, rows, _RESERVED_DROPPED, width)]
     if answer.waiting:
         rows = [_waiting_row(one) for one in answer.waiting]
         lines += ["", fitting(_WAITING_TITLES, rows, _WAITING_DROPPED, width)]
@@ -107,6 +114,19 @@ def _standing(node: cluster_pb2.PoolNode) -> str:
     if not node.connected and "not connected" not in said:
         said.append("not connected")
     return ", ".join(said) or "ready"
+
+
+def _reservation_row(one: cluster_pb2.PoolReservation) -> tuple[str, ...]:
+    return (
+        one.request_id,
+        one.tenant,
+        one.node,
+        ",".join(map(str, one.ordinals)),
+        "whole" if one.whole else format_share(one.share_ppm),
+        format_bytes(one.memory_bytes),
+        format_duration(one.left_seconds),
+        "ready" if one.connected else "not connected",
+    )
 
 
 def _waiting_row(one: cluster_pb2.PoolWaiting) -> tuple[str, ...]:

@@ -69,6 +69,18 @@ class Announced:
 
 
 @dataclass(frozen=True, slots=True)
+class Abandon:
+    """Tell the daemon of a node that the client has gone: leases end for which no program has come.
+
+    There is no answer. The node's next report tells what is left.
+    """
+
+    id: str
+    node: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class Placed:
     """Tell the client where its cards are. All daemons have granted."""
 
@@ -119,4 +131,16 @@ class Refresh:
     node: str
 
 
-Action = Grant | Revoke | Resize | Announced | Placed | Waiting | Denied | Lost | Ended | Refresh
+Action = (
+    Grant
+    | Revoke
+    | Resize
+    | Announced
+    | Abandon
+    | Placed
+    | Waiting
+    | Denied
+    | Lost
+    | Ended
+    | Refresh
+)

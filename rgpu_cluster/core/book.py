@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from rgpu_cluster.core.actions import Grant
+from rgpu_cluster.core.actions import Abandon, Grant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,6 +57,13 @@ class Booking:
     def cards_on(self, node: str) -> tuple[CardId, ...]:
         """Returns its cards on a node."""
         return tuple(card for card in self.decision.chosen.cards if card.node == node)
+
+    def abandoned(self) -> list[Abandon]:
+        """Returns what to tell the daemons of a run whose client has gone. A reservation stays."""
+        request = self.entry.request
+        if self.stage is not Stage.PLACED or request.reserved:
+            return []
+        return [Abandon(request.id, node, self.entry.attempt) for node in self.nodes()]
 
     def ask(self, now_ns: int) -> list[Grant]:
         """Begins to wait for the daemons, and returns what to ask them."""

@@ -106,7 +106,8 @@ class Holding:
 
     attempt: which placement of the request this is, counted by the manager. elastic: None: it never
     shrinks. since: when it was granted, in seconds since 1970; 0: its daemon has not said so yet.
-    order: the number of the last change of size that its daemon knows of.
+    order: the number of the last change of size that its daemon knows of. reserved: it ends at its
+    time, and not with a program.
     """
 
     lease: str
@@ -120,6 +121,7 @@ class Holding:
     priority: int = 0
     since: int = 0
     order: int = 0
+    reserved: bool = False
 
 
 def gpu_ppm(card: Card, holding: Holding) -> int:

@@ -66,6 +66,13 @@ class Withdrawn:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """A client that knows its place has gone: its program runs, or will never come."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Granted:
     """A daemon granted the lease. generation: that of its node with this lease."""
 
@@ -149,6 +156,7 @@ Event = (
     | NodeCut
     | Asked
     | Withdrawn
+    | Left
     | Granted
     | GrantFailed
     | Revoked

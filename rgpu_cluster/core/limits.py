@@ -22,6 +22,7 @@ class Limits:
         plans: for how many requests it is looked after one event who could give way.
     line: the most requests in line; line_per_tenant: of one tenant. tries: how many different
         requests of one tenant are tried after one event; the others follow after the next ones.
+    reserve_ns: the longest reservation. reservations_per_tenant: the most of one tenant.
     """
 
     silence_ns: int = 15 * SECOND
@@ -37,3 +38,5 @@ class Limits:
     grace_ns: int = 30 * SECOND
     plans: int = 16
     tries: int = 64
+    reserve_ns: int = 86400 * SECOND
+    reservations_per_tenant: int = 16

@@ -28,6 +28,7 @@ from rgpu_cluster.core.pool import Pool
 from rgpu_cluster.core.presence import Presence, agrees, presence
 from rgpu_cluster.core.quotas import Quotas
 from rgpu_cluster.core.request import Mode, holding_of
+from rgpu_cluster.core.reserving import why_not
 from rgpu_cluster.core.score import PRESETS, Score, Weights
 
 if TYPE_CHECKING:
@@ -54,9 +55,10 @@ class Manager:
         self.paths = Paths()
         self.line = Line()
         self.book = Book()
+        self.quotas = quotas or Quotas({})
         self._limits = limits or Limits()
         self._dealer = Dealer(
-            self.pool, self.paths, self.line, self.book, weights, self._limits, quotas or Quotas({})
+            self.pool, self.paths, self.line, self.book, weights, self._limits, self.quotas
         )
         self.relief = self._dealer.relief
         self.relief.take_back, self.relief.put_back = self._take_back, self._put_back
@@ -90,6 +92,9 @@ class Manager:
                 self._asked(event)
             case ev.Withdrawn(request):
                 self._withdrawn(request)
+            case ev.Left(request):
+                booking = self.book.get(request)
+                self._actions += booking.abandoned() if booking is not None else ()
             case ev.Granted():
                 self._granted(event)
             case ev.GrantFailed():
@@ -217,7 +222,7 @@ class Manager:
         mine = self.line.of_tenant(request.tenant)
         if mine >= self._limits.line_per_tenant:
             return f"tenant {request.tenant} has {mine} requests in line; wait for some of them"
-        return ""
+        return why_not(request, self.pool, self.book, self.line, self._limits)
 
     def _adopt(self, entry: Entry) -> None:
         """Takes over a lease that a daemon has and that this manager did not place.

@@ -77,7 +77,8 @@ class Rules:
         """Returns whether a lease ends for a request, after so much of its tenant's is gone."""
         if not self.owed or holding.tenant == request.tenant or holding.lease in self.busy:
             return False
-        return bool(holding.attempt) and self.beyond(holding.tenant, gone)
+        # A reservation was within its tenant's quota when it was made.
+        return bool(holding.attempt) and not holding.reserved and self.beyond(holding.tenant, gone)
 
 
 def ways(pool: Pool, request: Request, paths: Paths, rules: Rules) -> list[Way]:

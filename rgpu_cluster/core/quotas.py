@@ -2,7 +2,7 @@
 
 A tenant within its quota is owed its cards. It may hold more if it borrows, but only while no other
 tenant waits for cards that it is owed. What is borrowed is taken back: leases shrink or end for a
-tenant that is owed the room (`pressure`).
+tenant that is owed the room (`pressure`). A reservation may last long, so it never borrows.
 """
 
 from __future__ import annotations
@@ -50,6 +50,26 @@ class TenantQuota:
     )  # fmt: skip
 
 
+# By MIG profile: the memory of the largest card, and what part of a GPU it is.
+Largest = dict[str, tuple[int, int]]
+
+
+def largest_cards(pool: Pool) -> Largest:
+    """Returns the largest card of each MIG profile; "" is for whole GPUs."""
+    found: Largest = {}
+    for card in pool.cards():
+        size = card.memory_bytes, card.part_ppm
+        found[card.mig] = max(found.get(card.mig, size), size)
+    return found
+
+
+def wish_of(request: Request, largest: Largest) -> Use:
+    """Returns what a request asks for; some ask for a part of a card's memory."""
+    memory, part = largest.get(request.mig, (0, PPM))
+    share = (PPM if request.whole else request.share_ppm) * part // PPM
+    return Use(request.cards * share, request.cards * request.memory_on(memory))
+
+
 class Quotas:
     """The quotas of a cluster. of_tenant: by name; "*" is for every tenant without a row."""
 
@@ -58,6 +78,10 @@ class Quotas:
 
     def __bool__(self) -> bool:
         return bool(self._of_tenant)
+
+    def names(self) -> Iterable[str]:
+        """Returns the tenants that have a row."""
+        return self._of_tenant.keys()
 
     def of(self, tenant: str) -> TenantQuota:
         """Returns the quota of a tenant."""
@@ -75,8 +99,7 @@ class Accounts:
     def __init__(self, quotas: Quotas, pool: Pool) -> None:
         self._quotas = quotas
         self._pool = pool
-        # By MIG profile: the memory of the largest card, and what part of a GPU it is.
-        self._largest: dict[str, tuple[int, int]] = {}
+        self._largest: Largest = {}
         # Requests within their tenants' quotas that have found no card: tenant and model.
         self._owed: set[tuple[str, str]] = set()
         self.begin()
@@ -84,10 +107,7 @@ class Accounts:
     def begin(self) -> None:
         """Forgets who waits, because all requests in line are tried again."""
         self._owed.clear()
-        self._largest.clear()
-        for card in self._pool.cards() if self._quotas else ():
-            size = card.memory_bytes, card.part_ppm
-            self._largest[card.mig] = max(self._largest.get(card.mig, size), size)
+        self._largest = largest_cards(self._pool) if self._quotas else {}
 
     def borrows(self, request: Request) -> bool:
         """Returns whether the request goes beyond its tenant's quota."""
@@ -128,9 +148,11 @@ class Accounts:
         if not beyond:
             return "", True
         quota = self._quotas.of(tenant)
-        if not quota.borrow:
+        # What is borrowed must be able to return soon.
+        if not quota.borrow or any(request.reserved for request in requests):
             alone = self._exceeds(tenant, wish)
-            return f"tenant {tenant} may have {alone or beyond} in this cluster", not alone
+            least = "" if not quota.borrow else ", and borrows for runs alone, not to reserve"
+            return f"tenant {tenant} may have {alone or beyond} in this cluster{least}", not alone
         model = requests[0].model
         for other, theirs in sorted(self._owed):
             if other != tenant and (not model or not theirs or model == theirs):
@@ -145,9 +167,7 @@ class Accounts:
     def _wish(self, requests: Iterable[Request]) -> Use:
         wish = Use()
         for request in requests:
-            largest, part = self._largest.get(request.mig, (0, PPM))
-            share = (PPM if request.whole else request.share_ppm) * part // PPM
-            wish.add(Use(request.cards * share, request.cards * request.memory_on(largest)))
+            wish.add(wish_of(request, self._largest))
         return wish
 
     def _beyond(self, tenant: str, wish: Use) -> str:

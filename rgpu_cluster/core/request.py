@@ -72,6 +72,7 @@ class Request:
         node, rack or zone; 0: no limit. one_node: all cards are on one node.
     priority, weight: for the daemon, and the line; as `rgpu run` has them.
     barred: nodes whose daemons do not allow it.
+    reserve_seconds: more than 0: a reservation, for so long.
     least_ppm, least_bytes: how far its leases may shrink while others need the room; None: it keeps
         that size.
     """
@@ -103,11 +104,17 @@ class Request:
     barred: frozenset[str] = frozenset()
     least_ppm: int | None = None
     least_bytes: int | None = None
+    reserve_seconds: int = 0
 
     def __post_init__(self) -> None:
         for wrong, sentence in _contradictions(self):
             if wrong:
                 raise RequestError(sentence)
+
+    @property
+    def reserved(self) -> bool:
+        """True if it is a reservation, and no run."""
+        return self.reserve_seconds > 0
 
     def memory_on(self, card_bytes: int) -> int:
         """Returns the memory that is asked for of a card with so many bytes."""
@@ -171,6 +178,7 @@ def _contradictions(r: Request) -> list[tuple[bool, str]]:
         ),
         *_leasts(r),
         (r.bandwidth_bps < 0, "a bandwidth is 0 or more bits a second"),
+        (r.reserve_seconds < 0, "a reservation lasts 1 second or more"),
     ]
 
 
@@ -249,4 +257,5 @@ def holding_of(r: Request, card_bytes: int, attempt: int = 0) -> Holding:
         attempt=attempt,
         elastic=elastic,
         priority=r.priority,
+        reserved=r.reserved,
     )

@@ -10,7 +10,8 @@ from rgpu_cluster.core import events as on
 from rgpu_cluster.core.errors import PlacementError
 from rgpu_cluster.core.request import describe
 from rgpu_cluster.manager.reading import request_of
-from rgpu_cluster.manager.telling import explanation, pool_nodes, pool_paths
+from rgpu_cluster.manager.reserving import Reserving
+from rgpu_cluster.manager.telling import COME_SECONDS, explanation, pool_nodes, pool_paths
 from rgpu_common import release
 from rgpu_common.clusters import is_node_name, is_request_id
 from rgpu_common.v1 import cluster_pb2, cluster_pb2_grpc
@@ -38,6 +39,7 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
         self._shell = shell
         self._agents = agents
         self._door = door
+        self._reserving = Reserving(shell, door)
 
     async def Submit(
         self, message: cluster_pb2.SubmitRequest, context: Context
@@ -54,7 +56,7 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
         shell, number = self._shell, request.id
         follower = shell.followers.follow(number, tenant)
         shell.stay(number)
-        final = False
+        final = placed = False
         try:
             self._ask(request, message)
             while not final:
@@ -63,10 +65,16 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
                     sentence = "another client follows this request now"
                     await _abort(grpc.StatusCode.ABORTED, sentence, context)
                 final = state.WhichOneof("state") in _FINAL
+                placed = state.WhichOneof("state") == "placed"
                 yield state
+            if placed and message.stays:
+                await follower.replaced(COME_SECONDS)
         finally:
-            if shell.followers.leave(number, follower) and not final:
-                shell.linger(number)
+            if shell.followers.leave(number, follower):
+                if not final:
+                    shell.linger(number)
+                elif placed and message.stays:
+                    shell.feed(on.Left(number))
 
     def _ask(self, request: Request, message: cluster_pb2.SubmitRequest) -> None:
         waited = min(message.waited_seconds, _LONGEST_WAIT_SECONDS)
@@ -142,6 +150,16 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
             )
             await _abort(grpc.StatusCode.NOT_FOUND, sentence, context)
 
+    async def FindReservation(
+        self, message: cluster_pb2.ReservationRequest, context: Context
+    ) -> cluster_pb2.PlacedAt:
+        return await self._reserving.find(message, context)
+
+    async def Release(
+        self, message: cluster_pb2.ReservationRequest, context: Context
+    ) -> cluster_pb2.ReleaseResponse:
+        return await self._reserving.release(message, context)
+
     async def GetPool(
         self, message: cluster_pb2.GetPoolRequest, context: Context
     ) -> cluster_pb2.GetPoolResponse:
@@ -164,6 +182,7 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
             others_waiting=len(core.line) - len(waiting),
             paths=pool_paths(core.paths),
             release=release(),
+            reservations=self._reserving.shown(identity.sees),
         )
 
     async def ListEvents(

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from rgpu_cluster.core.quotas import OTHERS, TenantQuota
 from rgpu_cluster.core.score import PRESETS
-from rgpu_common.clusters import MANAGER_PORT, manager_endpoint
+from rgpu_common.clusters import MANAGER_PORT, MAX_RESERVE_SECONDS, manager_endpoint
 from rgpu_common.config import Table, read_toml
 from rgpu_common.endpoints import GrpcEndpoint, TcpEndpoint, TlsEndpoint, speaks_tls
 from rgpu_common.errors import UsageError
-from rgpu_common.key_kinds import Choice, Flag, Seconds, Text
+from rgpu_common.key_kinds import Choice, Flag, Integer, Seconds, Text
 from rgpu_common.keys import Option, fill, key, part
 from rgpu_server.config_kinds import Each, Listeners, MetricsAddress
 from rgpu_server.identity.access_tokens import check_tenant, default_tokens_file
@@ -86,6 +86,14 @@ class ManagerConfig:
         "nodes.start_seconds", Seconds(0, 600), 10.0,
         "How long after its start the manager denies no request for want of nodes, because they "
         "may not have joined again yet.",
+    )  # fmt: skip
+    longest_seconds: float = key(
+        "reservations.longest_seconds", Seconds(1, MAX_RESERVE_SECONDS), 86400.0,
+        "The longest time for which `rgpu reserve` reserves.",
+    )  # fmt: skip
+    most_reservations: int = key(
+        "reservations.most_per_tenant", Integer(0, 1000), 16,
+        "How many reservations one tenant may have, with those that wait. 0: nobody reserves.",
     )  # fmt: skip
     grace_seconds: float = key(
         "reclaim.grace_seconds", Seconds(0, 86400), 30.0,

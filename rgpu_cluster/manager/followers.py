@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,16 @@ class Follower:
         """Takes a new state."""
         self._state = state
         self._changed.set()
+
+    async def replaced(self, seconds: float) -> None:
+        """Returns when another client has its place, or after so many seconds."""
+
+        async def wait() -> None:
+            while not self._replaced:
+                await self.next()
+
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(wait(), seconds)
 
     def replace(self) -> None:
         """Ends it, because another client follows the request now."""

@@ -89,6 +89,11 @@ class NodeLink:
         )
         self.send(agent_pb2.ManagerMessage(revoke=order))
 
+    def abandon(self, action: do.Abandon) -> None:
+        """Tells the daemon that a client has gone."""
+        order = agent_pb2.AbandonOrder(request_id=action.id, attempt=action.attempt)
+        self.send(agent_pb2.ManagerMessage(abandon=order))
+
     def resize(self, action: do.Resize) -> None:
         """Tells the daemon how large a lease is now."""
         asked = action.id, action.attempt, action.card.ordinal, action.number
@@ -135,6 +140,7 @@ class NodeLink:
         if kind == "report":
             self.reported(message.report)
         elif kind == "heartbeat":
+            self._shell.uses.heard(self.name, message.heartbeat.uses)
             self._shell.feed(on.NodeBeat(self.name, self.generation))
         elif kind == "granted":
             self._granted(message.granted)
@@ -158,6 +164,8 @@ class NodeLink:
         held = held_of(report)
         self._last = report.generation
         self._note_drain(node)
+        self._shell.reservations.heard(self.name, report.leases, time.monotonic())
+        self._shell.uses.heard(self.name, report.uses)
         self._shell.feed(on.NodeReported(node, held))
 
     def _note_drain(self, node: Node) -> None:

@@ -13,7 +13,7 @@ from rgpu_cluster.core.filters import Reason
 from rgpu_cluster.core.quotas import TenantQuota
 from rgpu_cluster.core.score import PRESETS, Weights
 from rgpu_cluster.manager.config import ManagerConfig
-from rgpu_cluster.manager.metrics import CARD_GAUGES, COUNTED, STATE_GAUGES
+from rgpu_cluster.manager.metrics import CARD_GAUGES, COUNTED, STATE_GAUGES, TENANT_GAUGES
 from rgpu_common.keys import Key, keys_of
 from rgpu_common.pages import rewrite
 from rgpu_common.units import PPM
@@ -82,6 +82,8 @@ def _gauges() -> Iterable[tuple[str, ...]]:
         yield f"`{name}`", "`state`", text
     for name, (text, _, _) in CARD_GAUGES.items():
         yield f"`{name}`", "`model`, `pool`", text
+    for name, (text, _, _) in TENANT_GAUGES.items():
+        yield f"`{name}`", "`tenant`", text
 
 
 def replaced(page: str) -> str:

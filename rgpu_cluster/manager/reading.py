@@ -96,6 +96,7 @@ def _holding(node: str, lease: agent_pb2.HeldLease) -> Holding:
         or len(lease.lease_id) > _MOST_TEXT
         or len(lease.tenant) > _MOST_TENANT
         or (lease.request_id and not is_request_id(lease.request_id))
+        or (lease.reserved and not lease.request_id)
     )
     if wrong:
         raise PoolError(f"node {node} reported a lease that no server of this release has")
@@ -108,6 +109,7 @@ def _holding(node: str, lease: agent_pb2.HeldLease) -> Holding:
         labels=_labels(lease.neighbours),
         whole=lease.whole,
         attempt=lease.attempt if lease.request_id else 0,
+        reserved=lease.reserved,
         elastic=_elastic(node, lease),
         priority=min(lease.priority, MAX_PRIORITY),
         since=lease.since,
@@ -172,6 +174,10 @@ def figures_of(path: agent_pb2.PathReport) -> Figures:
 def request_of(message: cluster_pb2.SubmitRequest, tenant: str, node: str, rack: str) -> Request:
     """Returns the request of a client. node: where its program runs, "" if on none of the pool."""
     _check(message, tenant)
+    if message.reserve_seconds and message.cards > 1 and not message.one_node:
+        raise RequestError(
+            "a reservation is of one node: leave out --across-nodes, or make one for each node"
+        )
     quota, whole = message.quota, message.whole
     profile = message.profile
     return Request(
@@ -207,6 +213,7 @@ def request_of(message: cluster_pb2.SubmitRequest, tenant: str, node: str, rack:
         least_bytes=message.least_bytes if message.HasField("least_bytes") else None,
         priority=quota.priority,
         weight=quota.weight if quota.HasField("weight") else 1,
+        reserve_seconds=message.reserve_seconds,
     )
 
 

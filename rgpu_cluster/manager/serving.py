@@ -29,6 +29,7 @@ from rgpu_server.daemon import run_loop
 from rgpu_server.identity.access_tokens import existing_access_tokens
 from rgpu_server.identity.authenticator import Authenticator
 from rgpu_server.observe.metrics import Metrics
+from rgpu_server.service.offers import UNSPECIFIED
 from rgpu_server.service.taken import check_free
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class ManagerServer:
             silence_ns=round(config.silence_seconds * SECOND),
             grant_ns=round(config.grant_seconds * SECOND),
             start_ns=round(config.start_seconds * SECOND),
+            reserve_ns=round(config.longest_seconds * SECOND),
+            reservations_per_tenant=config.most_reservations,
             grace_ns=round(config.grace_seconds * SECOND),
         )
         self.shell = Shell(Manager(PRESETS[config.preset], limits, Quotas(config.tenants)))
@@ -82,7 +85,7 @@ class ManagerServer:
         server = grpc.aio.server(options=_OPTIONS)
         agent_pb2_grpc.add_AgentServiceServicer_to_server(self._agents, server)
         cluster_pb2_grpc.add_ManagerServiceServicer_to_server(self._clients, server)
-        bound = [self._bind(server, endpoint) for endpoint in self._config.listen]
+        bound = bind_all(self._config.listen, lambda endpoint: self._bind(server, endpoint))
         await server.start()
         try:
             self._on_signals()
@@ -133,6 +136,23 @@ class ManagerServer:
         return grpc.ssl_server_credentials(
             [pair], authorities, require_client_auth=tls.require_client_cert
         )
+
+
+def bind_all(endpoints: Sequence[Endpoint], bind: Callable[[Endpoint], Endpoint]) -> list[Endpoint]:
+    """Binds addresses, and returns what they have become.
+
+    gRPC takes 0.0.0.0 and [::] alike for all addresses of both families, so the second of them with
+    the same port is bound already.
+    """
+    bound: list[Endpoint] = []
+    everywhere: set[tuple[type[Endpoint], int]] = set()
+    for endpoint in endpoints:
+        assert isinstance(endpoint, TcpEndpoint)
+        what = type(endpoint), endpoint.port
+        bound.append(endpoint if what in everywhere else bind(endpoint))
+        if endpoint.host in UNSPECIFIED and endpoint.port:
+            everywhere.add(what)
+    return bound
 
 
 def authenticator_of(config: ManagerConfig) -> Authenticator:

@@ -14,7 +14,9 @@ from rgpu_cluster.core.book import Stage
 from rgpu_cluster.core.probing import Probing
 from rgpu_cluster.manager.followers import Followers
 from rgpu_cluster.manager.ledger import Decided, Ledger
+from rgpu_cluster.manager.reservations import Reservations
 from rgpu_cluster.manager.telling import given, in_short, placed_message
+from rgpu_cluster.manager.uses import Uses
 from rgpu_common.units import format_bytes, format_share
 from rgpu_common.v1 import cluster_pb2
 
@@ -36,6 +38,8 @@ _STATES = {
 }
 # A request that is in line and that nobody follows is withdrawn after so long.
 LINGER_SECONDS = 15.0
+# One that has cards of which nobody has heard: its client asks again within moments, or is gone.
+UNHEARD_SECONDS = 2.0
 
 
 class Link(Protocol):
@@ -44,6 +48,8 @@ class Link(Protocol):
     def grant(self, action: do.Grant) -> None: ...
 
     def revoke(self, action: do.Revoke) -> None: ...
+
+    def abandon(self, action: do.Abandon) -> None: ...
 
     def resize(self, action: do.Resize) -> None: ...
 
@@ -68,6 +74,8 @@ class Shell:
         self.links: dict[str, Link] = {}
         self.followers = Followers()
         self.ledger = Ledger()
+        self.reservations = Reservations()
+        self.uses = Uses()
         self.counted: Counter[str] = Counter()
         self._clock = clock
         self.wall_clock = wall_clock
@@ -80,6 +88,7 @@ class Shell:
         self._doers: dict[type[Any], Callable[[Any], None]] = {
             do.Grant: self._grant,
             do.Revoke: self._revoke,
+            do.Abandon: self._abandon,
             do.Resize: self._resize,
             do.Announced: self._announced,
             do.Placed: self._placed,
@@ -153,10 +162,11 @@ class Shell:
     # Clients
 
     def linger(self, request: str) -> None:
-        """Withdraws a request that nobody follows after a while, unless it is placed by then."""
+        """Withdraws a request after a while, unless its client follows it again."""
         loop = asyncio.get_running_loop()
         self.stay(request)
-        self._lingering[request] = loop.call_later(LINGER_SECONDS, self._forsaken, request)
+        seconds = LINGER_SECONDS if request in self.core.line else UNHEARD_SECONDS
+        self._lingering[request] = loop.call_later(seconds, self._forsaken, request)
 
     def stay(self, request: str) -> None:
         """Notes that somebody follows the request again."""
@@ -199,6 +209,12 @@ class Shell:
         if link is not None:
             link.revoke(action)
 
+    def _abandon(self, action: do.Abandon) -> None:
+        link = self.links.get(action.node)
+        # Without a connection the lease ends if nobody comes for it within its time.
+        if link is not None:
+            link.abandon(action)
+
     def _resize(self, action: do.Resize) -> None:
         link = self.links.get(action.card.node)
         if link is not None:
@@ -230,6 +246,8 @@ class Shell:
     def _placed(self, action: do.Placed) -> None:
         placed = placed_message(action.decision, self.core.pool)
         self.note("placed", placed.reason, placed.node, action.id)
+        if action.id in self._lingering:
+            self.linger(action.id)
         self.followers.tell(action.id, cluster_pb2.SubmitResponse(placed=placed))
 
     def _waiting(self, action: do.Waiting) -> None:
@@ -279,6 +297,8 @@ class Shell:
         self.feed(on.Tick())
         for name in before - {node.name for node in self.core.pool.nodes()}:
             self.note("lost", "its agent is silent", name)
+            self.uses.forget(name)
+        self.reservations.look(time.monotonic())
         self._probe()
         self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
 

@@ -57,10 +57,12 @@ def grant_order(action: Grant) -> agent_pb2.GrantOrder:
             anti_affinity=request.labels.anti_affinity,
             exclusion=request.labels.exclusion,
         ),
-        ttl_seconds=COME_SECONDS,
+        # A server of an earlier release knows no reservations; its lease waits as long.
+        ttl_seconds=request.reserve_seconds or COME_SECONDS,
+        reserve_seconds=request.reserve_seconds,
         least_ppm=request.least_ppm,
         least_bytes=request.least_bytes,
-        yields_unused=request.policy is SharePolicy.BEST_EFFORT and request.least_bytes is None,
+        yields_unused=yields_unused(request),
         first_place=action.first_place,
     )
 
@@ -84,6 +86,14 @@ def given(give: Give, tenant: str, sees: Callable[[str], bool]) -> str:
         return f"{whose} on {give.card} ends"
     size = f"{format_share(give.share_ppm)} and {format_bytes(give.memory_bytes)}"
     return f"{whose} on {give.card} shrinks to {size}"
+
+
+def yields_unused(request: Request) -> bool:
+    """Returns whether a lease gives the memory that its programs do not use. A reservation is for
+    programs that come later.
+    """
+    best_effort = request.policy is SharePolicy.BEST_EFFORT
+    return best_effort and request.least_bytes is None and not request.reserved
 
 
 def _policy(request: Request) -> SharePolicy:

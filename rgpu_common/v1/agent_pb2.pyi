@@ -92,6 +92,7 @@ class ManagerMessage(google.protobuf.message.Message):
     REVOKE_FIELD_NUMBER: builtins.int
     REPORT_FIELD_NUMBER: builtins.int
     MEASURE_FIELD_NUMBER: builtins.int
+    ABANDON_FIELD_NUMBER: builtins.int
     RESIZE_FIELD_NUMBER: builtins.int
     @property
     def joined(self) -> global___JoinAnswer: ...
@@ -106,6 +107,8 @@ class ManagerMessage(google.protobuf.message.Message):
     @property
     def measure(self) -> global___MeasureOrder: ...
     @property
+    def abandon(self) -> global___AbandonOrder: ...
+    @property
     def resize(self) -> global___ResizeOrder: ...
     def __init__(
         self,
@@ -115,11 +118,12 @@ class ManagerMessage(google.protobuf.message.Message):
         revoke: global___RevokeOrder | None = ...,
         report: global___ReportOrder | None = ...,
         measure: global___MeasureOrder | None = ...,
+        abandon: global___AbandonOrder | None = ...,
         resize: global___ResizeOrder | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["grant", b"grant", "joined", b"joined", "measure", b"measure", "report", b"report", "resize", b"resize", "revoke", b"revoke", "said", b"said"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["grant", b"grant", "joined", b"joined", "measure", b"measure", "report", b"report", "resize", b"resize", "revoke", b"revoke", "said", b"said"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["said", b"said"]) -> typing.Literal["joined", "grant", "revoke", "report", "measure", "resize"] | None: ...
+    def HasField(self, field_name: typing.Literal["abandon", b"abandon", "grant", b"grant", "joined", b"joined", "measure", b"measure", "report", b"report", "resize", b"resize", "revoke", b"revoke", "said", b"said"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["abandon", b"abandon", "grant", b"grant", "joined", b"joined", "measure", b"measure", "report", b"report", "resize", b"resize", "revoke", b"revoke", "said", b"said"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["said", b"said"]) -> typing.Literal["joined", "grant", "revoke", "report", "measure", "abandon", "resize"] | None: ...
 
 global___ManagerMessage = ManagerMessage
 
@@ -141,6 +145,7 @@ class NodeReport(google.protobuf.message.Message):
     CARDS_FIELD_NUMBER: builtins.int
     LEASES_FIELD_NUMBER: builtins.int
     DEVICES_FIELD_NUMBER: builtins.int
+    USES_FIELD_NUMBER: builtins.int
     name: builtins.str
     server: builtins.bytes
     """Random; names the server over restarts. 16 bytes."""
@@ -160,6 +165,10 @@ class NodeReport(google.protobuf.message.Message):
     def leases(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___HeldLease]: ...
     @property
     def devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[rgpu_common.v1.network_pb2.NetDevice]: ...
+    @property
+    def uses(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___CardUse]:
+        """As of now; what changes here alone makes no report."""
+
     def __init__(
         self,
         *,
@@ -175,8 +184,9 @@ class NodeReport(google.protobuf.message.Message):
         cards: collections.abc.Iterable[global___CardReport] | None = ...,
         leases: collections.abc.Iterable[global___HeldLease] | None = ...,
         devices: collections.abc.Iterable[rgpu_common.v1.network_pb2.NetDevice] | None = ...,
+        uses: collections.abc.Iterable[global___CardUse] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "cards", b"cards", "devices", b"devices", "draining", b"draining", "generation", b"generation", "host", b"host", "leases", b"leases", "name", b"name", "rack", b"rack", "release", b"release", "server", b"server", "zone", b"zone"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "cards", b"cards", "devices", b"devices", "draining", b"draining", "generation", b"generation", "host", b"host", "leases", b"leases", "name", b"name", "rack", b"rack", "release", b"release", "server", b"server", "uses", b"uses", "zone", b"zone"]) -> None: ...
 
 global___NodeReport = NodeReport
 
@@ -236,6 +246,8 @@ class HeldLease(google.protobuf.message.Message):
     LEASE_ID_FIELD_NUMBER: builtins.int
     WHOLE_FIELD_NUMBER: builtins.int
     NEIGHBOURS_FIELD_NUMBER: builtins.int
+    RESERVED_FIELD_NUMBER: builtins.int
+    LEFT_SECONDS_FIELD_NUMBER: builtins.int
     ELASTIC_FIELD_NUMBER: builtins.int
     PRIORITY_FIELD_NUMBER: builtins.int
     SINCE_FIELD_NUMBER: builtins.int
@@ -252,6 +264,9 @@ class HeldLease(google.protobuf.message.Message):
     lease_id: builtins.str
     """The server's own id of the lease."""
     whole: builtins.bool
+    reserved: builtins.bool
+    """The lease is a reservation, and ends in so many seconds."""
+    left_seconds: builtins.float
     priority: builtins.int
     since: builtins.int
     """When it was granted, in seconds since 1970."""
@@ -275,13 +290,15 @@ class HeldLease(google.protobuf.message.Message):
         lease_id: builtins.str = ...,
         whole: builtins.bool = ...,
         neighbours: global___Neighbours | None = ...,
+        reserved: builtins.bool = ...,
+        left_seconds: builtins.float = ...,
         elastic: global___Elastic | None = ...,
         priority: builtins.int = ...,
         since: builtins.int = ...,
         number: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["elastic", b"elastic", "neighbours", b"neighbours"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "elastic", b"elastic", "lease_id", b"lease_id", "memory_bytes", b"memory_bytes", "neighbours", b"neighbours", "number", b"number", "ordinal", b"ordinal", "priority", b"priority", "request_id", b"request_id", "share_ppm", b"share_ppm", "since", b"since", "tenant", b"tenant", "whole", b"whole"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "elastic", b"elastic", "lease_id", b"lease_id", "left_seconds", b"left_seconds", "memory_bytes", b"memory_bytes", "neighbours", b"neighbours", "number", b"number", "ordinal", b"ordinal", "priority", b"priority", "request_id", b"request_id", "reserved", b"reserved", "share_ppm", b"share_ppm", "since", b"since", "tenant", b"tenant", "whole", b"whole"]) -> None: ...
 
 global___HeldLease = HeldLease
 
@@ -340,16 +357,48 @@ class Heartbeat(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     GENERATION_FIELD_NUMBER: builtins.int
+    USES_FIELD_NUMBER: builtins.int
     generation: builtins.int
     """That of the last report."""
+    @property
+    def uses(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___CardUse]: ...
     def __init__(
         self,
         *,
         generation: builtins.int = ...,
+        uses: collections.abc.Iterable[global___CardUse] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["generation", b"generation"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["generation", b"generation", "uses", b"uses"]) -> None: ...
 
 global___Heartbeat = Heartbeat
+
+@typing.final
+class CardUse(google.protobuf.message.Message):
+    """What programs use of one card."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ORDINAL_FIELD_NUMBER: builtins.int
+    USED_PPM_FIELD_NUMBER: builtins.int
+    LENT_PPM_FIELD_NUMBER: builtins.int
+    USED_BYTES_FIELD_NUMBER: builtins.int
+    ordinal: builtins.int
+    used_ppm: builtins.int
+    """The device time of the last second."""
+    lent_ppm: builtins.int
+    """The part of it that is beyond the guaranteed shares."""
+    used_bytes: builtins.int
+    def __init__(
+        self,
+        *,
+        ordinal: builtins.int = ...,
+        used_ppm: builtins.int = ...,
+        lent_ppm: builtins.int = ...,
+        used_bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["lent_ppm", b"lent_ppm", "ordinal", b"ordinal", "used_bytes", b"used_bytes", "used_ppm", b"used_ppm"]) -> None: ...
+
+global___CardUse = CardUse
 
 @typing.final
 class JoinAnswer(google.protobuf.message.Message):
@@ -382,6 +431,7 @@ class GrantOrder(google.protobuf.message.Message):
     WHOLE_FIELD_NUMBER: builtins.int
     NEIGHBOURS_FIELD_NUMBER: builtins.int
     TTL_SECONDS_FIELD_NUMBER: builtins.int
+    RESERVE_SECONDS_FIELD_NUMBER: builtins.int
     LEAST_PPM_FIELD_NUMBER: builtins.int
     LEAST_BYTES_FIELD_NUMBER: builtins.int
     YIELDS_UNUSED_FIELD_NUMBER: builtins.int
@@ -392,6 +442,10 @@ class GrantOrder(google.protobuf.message.Message):
     whole: builtins.bool
     ttl_seconds: builtins.float
     """The time in which the program has to come; then the lease ends."""
+    reserve_seconds: builtins.float
+    """More than 0: the lease is a reservation. It ends after so many seconds, whether or not programs
+    run in it.
+    """
     least_ppm: builtins.int
     """How far the lease may shrink. Absent: it keeps that size."""
     least_bytes: builtins.int
@@ -418,13 +472,14 @@ class GrantOrder(google.protobuf.message.Message):
         whole: builtins.bool = ...,
         neighbours: global___Neighbours | None = ...,
         ttl_seconds: builtins.float = ...,
+        reserve_seconds: builtins.float = ...,
         least_ppm: builtins.int | None = ...,
         least_bytes: builtins.int | None = ...,
         yields_unused: builtins.bool = ...,
         first_place: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "neighbours", b"neighbours", "quota", b"quota"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "attempt", b"attempt", "first_place", b"first_place", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "neighbours", b"neighbours", "ordinals", b"ordinals", "quota", b"quota", "request_id", b"request_id", "tenant", b"tenant", "ttl_seconds", b"ttl_seconds", "whole", b"whole", "yields_unused", b"yields_unused"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "attempt", b"attempt", "first_place", b"first_place", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "neighbours", b"neighbours", "ordinals", b"ordinals", "quota", b"quota", "request_id", b"request_id", "reserve_seconds", b"reserve_seconds", "tenant", b"tenant", "ttl_seconds", b"ttl_seconds", "whole", b"whole", "yields_unused", b"yields_unused"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_least_bytes", b"_least_bytes"]) -> typing.Literal["least_bytes"] | None: ...
     @typing.overload
@@ -562,6 +617,28 @@ class ResizeAnswer(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "generation", b"generation", "least_bytes", b"least_bytes", "memory_bytes", b"memory_bytes", "number", b"number", "ordinal", b"ordinal", "request_id", b"request_id", "share_ppm", b"share_ppm", "there", b"there"]) -> None: ...
 
 global___ResizeAnswer = ResizeAnswer
+
+@typing.final
+class AbandonOrder(google.protobuf.message.Message):
+    """Ends the leases of this attempt for which no program has come, because its client has gone. There is
+    no answer: the next report tells what is left.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    request_id: builtins.str
+    attempt: builtins.int
+    def __init__(
+        self,
+        *,
+        request_id: builtins.str = ...,
+        attempt: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "request_id", b"request_id"]) -> None: ...
+
+global___AbandonOrder = AbandonOrder
 
 @typing.final
 class RevokeAnswer(google.protobuf.message.Message):

@@ -124,6 +124,8 @@ class SubmitRequest(google.protobuf.message.Message):
     WAITED_SECONDS_FIELD_NUMBER: builtins.int
     GANG_FIELD_NUMBER: builtins.int
     GANG_SIZE_FIELD_NUMBER: builtins.int
+    RESERVE_SECONDS_FIELD_NUMBER: builtins.int
+    STAYS_FIELD_NUMBER: builtins.int
     LEAST_PPM_FIELD_NUMBER: builtins.int
     LEAST_BYTES_FIELD_NUMBER: builtins.int
     MAX_PER_RACK_FIELD_NUMBER: builtins.int
@@ -152,6 +154,10 @@ class SubmitRequest(google.protobuf.message.Message):
     gang: builtins.str
     """Requests of one gang are placed together, once `gang_size` of them are there."""
     gang_size: builtins.int
+    reserve_seconds: builtins.int
+    """More than 0: the cards are reserved for so many seconds, and programs run in them later."""
+    stays: builtins.bool
+    """The client ends this call only when its program has its leases, or will not come."""
     least_ppm: builtins.int
     """How far its leases may shrink while others need the room. Absent: they keep that size."""
     least_bytes: builtins.int
@@ -189,13 +195,15 @@ class SubmitRequest(google.protobuf.message.Message):
         waited_seconds: builtins.float = ...,
         gang: builtins.str = ...,
         gang_size: builtins.int = ...,
+        reserve_seconds: builtins.int = ...,
+        stays: builtins.bool = ...,
         least_ppm: builtins.int | None = ...,
         least_bytes: builtins.int | None = ...,
         max_per_rack: builtins.int = ...,
         max_per_zone: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "_max_slowdown_ppm", b"_max_slowdown_ppm", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "max_slowdown_ppm", b"max_slowdown_ppm", "neighbours", b"neighbours", "place", b"place", "profile", b"profile", "quota", b"quota"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "_max_slowdown_ppm", b"_max_slowdown_ppm", "bandwidth_bps", b"bandwidth_bps", "cards", b"cards", "farthest", b"farthest", "gang", b"gang", "gang_size", b"gang_size", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "max_per_node", b"max_per_node", "max_per_rack", b"max_per_rack", "max_per_zone", b"max_per_zone", "max_slowdown_ppm", b"max_slowdown_ppm", "mig", b"mig", "model", b"model", "neighbours", b"neighbours", "one_node", b"one_node", "place", b"place", "pool", b"pool", "profile", b"profile", "quota", b"quota", "request_id", b"request_id", "tenant", b"tenant", "wait", b"wait", "waited_seconds", b"waited_seconds", "whole", b"whole"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "_max_slowdown_ppm", b"_max_slowdown_ppm", "bandwidth_bps", b"bandwidth_bps", "cards", b"cards", "farthest", b"farthest", "gang", b"gang", "gang_size", b"gang_size", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "max_per_node", b"max_per_node", "max_per_rack", b"max_per_rack", "max_per_zone", b"max_per_zone", "max_slowdown_ppm", b"max_slowdown_ppm", "mig", b"mig", "model", b"model", "neighbours", b"neighbours", "one_node", b"one_node", "place", b"place", "pool", b"pool", "profile", b"profile", "quota", b"quota", "request_id", b"request_id", "reserve_seconds", b"reserve_seconds", "stays", b"stays", "tenant", b"tenant", "wait", b"wait", "waited_seconds", b"waited_seconds", "whole", b"whole"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_least_bytes", b"_least_bytes"]) -> typing.Literal["least_bytes"] | None: ...
     @typing.overload
@@ -286,6 +294,7 @@ class PlacedAt(google.protobuf.message.Message):
     ORDINALS_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     TENANT_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
     OTHERS_FIELD_NUMBER: builtins.int
     node: builtins.str
     """The node of the first cards."""
@@ -295,6 +304,8 @@ class PlacedAt(google.protobuf.message.Message):
     """Why this place, in one sentence."""
     tenant: builtins.str
     """Whose lease it is. The server must take the program for the same tenant."""
+    request_id: builtins.str
+    """Of a reservation that was asked for by its name."""
     @property
     def ordinals(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     @property
@@ -309,9 +320,10 @@ class PlacedAt(google.protobuf.message.Message):
         ordinals: collections.abc.Iterable[builtins.int] | None = ...,
         reason: builtins.str = ...,
         tenant: builtins.str = ...,
+        request_id: builtins.str = ...,
         others: collections.abc.Iterable[global___PlacedOn] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "node", b"node", "ordinals", b"ordinals", "others", b"others", "reason", b"reason", "tenant", b"tenant"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "node", b"node", "ordinals", b"ordinals", "others", b"others", "reason", b"reason", "request_id", b"request_id", "tenant", b"tenant"]) -> None: ...
 
 global___PlacedAt = PlacedAt
 
@@ -355,6 +367,40 @@ class WithdrawResponse(google.protobuf.message.Message):
     ) -> None: ...
 
 global___WithdrawResponse = WithdrawResponse
+
+@typing.final
+class ReservationRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RESERVATION_FIELD_NUMBER: builtins.int
+    TENANT_FIELD_NUMBER: builtins.int
+    reservation: builtins.str
+    """The id; or its name, if the tenant has one reservation of that name."""
+    tenant: builtins.str
+    def __init__(
+        self,
+        *,
+        reservation: builtins.str = ...,
+        tenant: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["reservation", b"reservation", "tenant", b"tenant"]) -> None: ...
+
+global___ReservationRequest = ReservationRequest
+
+@typing.final
+class ReleaseResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    request_id: builtins.str
+    def __init__(
+        self,
+        *,
+        request_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["request_id", b"request_id"]) -> None: ...
+
+global___ReleaseResponse = ReleaseResponse
 
 @typing.final
 class ExplainRequest(google.protobuf.message.Message):
@@ -524,6 +570,48 @@ class ExplainResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["age_seconds", b"age_seconds", "asked", b"asked", "attempt", b"attempt", "chosen", b"chosen", "excluded", b"excluded", "gives", b"gives", "others", b"others", "request_id", b"request_id", "sentence", b"sentence", "state", b"state"]) -> None: ...
 
 global___ExplainResponse = ExplainResponse
+
+@typing.final
+class PoolReservation(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    TENANT_FIELD_NUMBER: builtins.int
+    NODE_FIELD_NUMBER: builtins.int
+    ORDINALS_FIELD_NUMBER: builtins.int
+    SHARE_PPM_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    WHOLE_FIELD_NUMBER: builtins.int
+    LEFT_SECONDS_FIELD_NUMBER: builtins.int
+    CONNECTED_FIELD_NUMBER: builtins.int
+    request_id: builtins.str
+    tenant: builtins.str
+    node: builtins.str
+    share_ppm: builtins.int
+    """Of each card."""
+    memory_bytes: builtins.int
+    whole: builtins.bool
+    left_seconds: builtins.float
+    connected: builtins.bool
+    """The manager hears of its node."""
+    @property
+    def ordinals(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        request_id: builtins.str = ...,
+        tenant: builtins.str = ...,
+        node: builtins.str = ...,
+        ordinals: collections.abc.Iterable[builtins.int] | None = ...,
+        share_ppm: builtins.int = ...,
+        memory_bytes: builtins.int = ...,
+        whole: builtins.bool = ...,
+        left_seconds: builtins.float = ...,
+        connected: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["connected", b"connected", "left_seconds", b"left_seconds", "memory_bytes", b"memory_bytes", "node", b"node", "ordinals", b"ordinals", "request_id", b"request_id", "share_ppm", b"share_ppm", "tenant", b"tenant", "whole", b"whole"]) -> None: ...
+
+global___PoolReservation = PoolReservation
 
 @typing.final
 class GetPoolRequest(google.protobuf.message.Message):
@@ -732,6 +820,7 @@ class GetPoolResponse(google.protobuf.message.Message):
     OTHERS_WAITING_FIELD_NUMBER: builtins.int
     PATHS_FIELD_NUMBER: builtins.int
     RELEASE_FIELD_NUMBER: builtins.int
+    RESERVATIONS_FIELD_NUMBER: builtins.int
     others_waiting: builtins.int
     release: builtins.str
     @property
@@ -740,6 +829,10 @@ class GetPoolResponse(google.protobuf.message.Message):
     def waiting(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PoolWaiting]: ...
     @property
     def paths(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PoolPath]: ...
+    @property
+    def reservations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PoolReservation]:
+        """Those that the caller may see."""
+
     def __init__(
         self,
         *,
@@ -748,8 +841,9 @@ class GetPoolResponse(google.protobuf.message.Message):
         others_waiting: builtins.int = ...,
         paths: collections.abc.Iterable[global___PoolPath] | None = ...,
         release: builtins.str = ...,
+        reservations: collections.abc.Iterable[global___PoolReservation] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["nodes", b"nodes", "others_waiting", b"others_waiting", "paths", b"paths", "release", b"release", "waiting", b"waiting"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["nodes", b"nodes", "others_waiting", b"others_waiting", "paths", b"paths", "release", b"release", "reservations", b"reservations", "waiting", b"waiting"]) -> None: ...
 
 global___GetPoolResponse = GetPoolResponse
 

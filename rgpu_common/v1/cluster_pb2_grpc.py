@@ -49,6 +49,16 @@ class ManagerServiceStub(object):
                 request_serializer=rgpu__common_dot_v1_dot_cluster__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=rgpu__common_dot_v1_dot_cluster__pb2.ExplainResponse.FromString,
                 _registered_method=True)
+        self.FindReservation = channel.unary_unary(
+                '/rgpu.v1.ManagerService/FindReservation',
+                request_serializer=rgpu__common_dot_v1_dot_cluster__pb2.ReservationRequest.SerializeToString,
+                response_deserializer=rgpu__common_dot_v1_dot_cluster__pb2.PlacedAt.FromString,
+                _registered_method=True)
+        self.Release = channel.unary_unary(
+                '/rgpu.v1.ManagerService/Release',
+                request_serializer=rgpu__common_dot_v1_dot_cluster__pb2.ReservationRequest.SerializeToString,
+                response_deserializer=rgpu__common_dot_v1_dot_cluster__pb2.ReleaseResponse.FromString,
+                _registered_method=True)
         self.GetPool = channel.unary_unary(
                 '/rgpu.v1.ManagerService/GetPool',
                 request_serializer=rgpu__common_dot_v1_dot_cluster__pb2.GetPoolRequest.SerializeToString,
@@ -87,6 +97,20 @@ class ManagerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FindReservation(self, request, context):
+        """Where a reservation is. NOT_FOUND: the tenant has none of this id or name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Release(self, request, context):
+        """Ends a reservation, and the programs in it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetPool(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -116,6 +140,16 @@ def add_ManagerServiceServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=rgpu__common_dot_v1_dot_cluster__pb2.ExplainRequest.FromString,
                     response_serializer=rgpu__common_dot_v1_dot_cluster__pb2.ExplainResponse.SerializeToString,
+            ),
+            'FindReservation': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindReservation,
+                    request_deserializer=rgpu__common_dot_v1_dot_cluster__pb2.ReservationRequest.FromString,
+                    response_serializer=rgpu__common_dot_v1_dot_cluster__pb2.PlacedAt.SerializeToString,
+            ),
+            'Release': grpc.unary_unary_rpc_method_handler(
+                    servicer.Release,
+                    request_deserializer=rgpu__common_dot_v1_dot_cluster__pb2.ReservationRequest.FromString,
+                    response_serializer=rgpu__common_dot_v1_dot_cluster__pb2.ReleaseResponse.SerializeToString,
             ),
             'GetPool': grpc.unary_unary_rpc_method_handler(
                     servicer.GetPool,
@@ -209,6 +243,60 @@ class ManagerService(object):
             '/rgpu.v1.ManagerService/Explain',
             rgpu__common_dot_v1_dot_cluster__pb2.ExplainRequest.SerializeToString,
             rgpu__common_dot_v1_dot_cluster__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindReservation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rgpu.v1.ManagerService/FindReservation',
+            rgpu__common_dot_v1_dot_cluster__pb2.ReservationRequest.SerializeToString,
+            rgpu__common_dot_v1_dot_cluster__pb2.PlacedAt.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Release(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rgpu.v1.ManagerService/Release',
+            rgpu__common_dot_v1_dot_cluster__pb2.ReservationRequest.SerializeToString,
+            rgpu__common_dot_v1_dot_cluster__pb2.ReleaseResponse.FromString,
             options,
             channel_credentials,
             insecure,

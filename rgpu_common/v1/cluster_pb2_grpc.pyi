@@ -40,6 +40,18 @@ class ManagerServiceStub:
     ]
     """How a request was decided. NOT_FOUND: the manager does not know it, or not any more."""
 
+    FindReservation: grpc.UnaryUnaryMultiCallable[
+        rgpu_common.v1.cluster_pb2.ReservationRequest,
+        rgpu_common.v1.cluster_pb2.PlacedAt,
+    ]
+    """Where a reservation is. NOT_FOUND: the tenant has none of this id or name."""
+
+    Release: grpc.UnaryUnaryMultiCallable[
+        rgpu_common.v1.cluster_pb2.ReservationRequest,
+        rgpu_common.v1.cluster_pb2.ReleaseResponse,
+    ]
+    """Ends a reservation, and the programs in it."""
+
     GetPool: grpc.UnaryUnaryMultiCallable[
         rgpu_common.v1.cluster_pb2.GetPoolRequest,
         rgpu_common.v1.cluster_pb2.GetPoolResponse,
@@ -71,6 +83,18 @@ class ManagerServiceAsyncStub:
         rgpu_common.v1.cluster_pb2.ExplainResponse,
     ]
     """How a request was decided. NOT_FOUND: the manager does not know it, or not any more."""
+
+    FindReservation: grpc.aio.UnaryUnaryMultiCallable[
+        rgpu_common.v1.cluster_pb2.ReservationRequest,
+        rgpu_common.v1.cluster_pb2.PlacedAt,
+    ]
+    """Where a reservation is. NOT_FOUND: the tenant has none of this id or name."""
+
+    Release: grpc.aio.UnaryUnaryMultiCallable[
+        rgpu_common.v1.cluster_pb2.ReservationRequest,
+        rgpu_common.v1.cluster_pb2.ReleaseResponse,
+    ]
+    """Ends a reservation, and the programs in it."""
 
     GetPool: grpc.aio.UnaryUnaryMultiCallable[
         rgpu_common.v1.cluster_pb2.GetPoolRequest,
@@ -109,6 +133,22 @@ class ManagerServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[rgpu_common.v1.cluster_pb2.ExplainResponse, collections.abc.Awaitable[rgpu_common.v1.cluster_pb2.ExplainResponse]]:
         """How a request was decided. NOT_FOUND: the manager does not know it, or not any more."""
+
+    @abc.abstractmethod
+    def FindReservation(
+        self,
+        request: rgpu_common.v1.cluster_pb2.ReservationRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[rgpu_common.v1.cluster_pb2.PlacedAt, collections.abc.Awaitable[rgpu_common.v1.cluster_pb2.PlacedAt]]:
+        """Where a reservation is. NOT_FOUND: the tenant has none of this id or name."""
+
+    @abc.abstractmethod
+    def Release(
+        self,
+        request: rgpu_common.v1.cluster_pb2.ReservationRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[rgpu_common.v1.cluster_pb2.ReleaseResponse, collections.abc.Awaitable[rgpu_common.v1.cluster_pb2.ReleaseResponse]]:
+        """Ends a reservation, and the programs in it."""
 
     @abc.abstractmethod
     def GetPool(

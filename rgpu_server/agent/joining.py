@@ -192,6 +192,8 @@ class _Stream:
             self._orders.revoke(order.request_id, order.attempt, order.sentence)
             answer = agent_pb2.RevokeAnswer(request_id=order.request_id, attempt=order.attempt)
             self._answer(agent_pb2.AgentMessage(revoked=answer))
+        elif kind == "abandon":
+            self._orders.abandon(message.abandon.request_id, message.abandon.attempt)
         elif kind == "resize":
             resized = self._orders.resize(message.resize)
             # Every report after this one tells of the size.
@@ -229,7 +231,9 @@ class _Stream:
         while True:
             self._wake.clear()
             if not await self._write_all():
-                heartbeat = agent_pb2.Heartbeat(generation=self._generation)
+                heartbeat = agent_pb2.Heartbeat(
+                    generation=self._generation, uses=self._reports.uses()
+                )
                 await self._call.write(agent_pb2.AgentMessage(heartbeat=heartbeat))
             try:
                 await asyncio.wait_for(self._wake.wait(), HEARTBEAT_SECONDS)
@@ -253,5 +257,6 @@ class _Stream:
         self._said.CopyFrom(now)
         self._generation += 1
         now.generation = self._generation
+        self._reports.stamp(now)
         await self._call.write(agent_pb2.AgentMessage(report=now))
         return True

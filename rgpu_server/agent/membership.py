@@ -48,7 +48,7 @@ def join(cluster: Cluster, bound: Sequence[Endpoint], parts: Membership) -> Join
     address = cluster.advertise or advertised(bound, manager)
     standing = Standing.of(cluster, parts.server, address)
     yielding = Yielding(conductor.pages.charged, conductor.clock)
-    reports = Reports(standing, conductor.node, parts.inventory, conductor.clock, yielding)
+    reports = Reports(standing, conductor, parts.inventory, yielding)
     orders = Orders(Control(conductor), conductor.node, conductor.clock, yielding)
     joining = Joining(manager, cluster.token_file, reports, orders)
     conductor.on_change = joining.changed

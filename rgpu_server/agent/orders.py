@@ -6,7 +6,12 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rgpu_common.clusters import MAX_REQUEST_CARDS, is_request_id, lease_key
+from rgpu_common.clusters import (
+    MAX_REQUEST_CARDS,
+    MAX_RESERVE_SECONDS,
+    is_request_id,
+    lease_key,
+)
 from rgpu_common.errors import UsageError
 from rgpu_common.sharing import SharePolicy
 from rgpu_common.units import MAX_BYTES, PPM
@@ -110,6 +115,12 @@ class Orders:
     def _knows(self, ordinal: int) -> bool:
         return any(device.ordinal == ordinal for device in self._node.devices)
 
+    def abandon(self, request: str, attempt: int) -> None:
+        """Ends the leases of this attempt for which no program has come."""
+        for lease in self._held(request):
+            if lease.awaited and lease.booked is not None and lease.booked.attempt == attempt:
+                self._control.revoke(lease.id)
+
     def _held(self, request: str) -> list[Lease]:
         return [
             lease
@@ -127,7 +138,7 @@ class Orders:
             return Refusal(Code.LEASE_EXISTS, sentence)
         wanted = find(self._node.devices, ordinal).memory_bytes if self._knows(ordinal) else 0
         answer = self._control.grant(
-            order.tenant, key, _wish(order, ordinal), order.ttl_seconds,
+            order.tenant, key, _wish(order, ordinal), order.reserve_seconds or order.ttl_seconds,
             booked=_booked(order, wanted),
         )  # fmt: skip
         return answer if isinstance(answer, Refusal) else answer.lease
@@ -174,6 +185,7 @@ def _booked(order: agent_pb2.GrantOrder, card_bytes: int) -> Booked:
         words.affinity,
         words.anti_affinity,
         words.exclusion,
+        reserved=order.reserve_seconds > 0,
         wanted_ppm=quota.share_request_ppm,
         wanted_bytes=quota.memory_bytes or quota.memory_ppm * card_bytes // PPM,
         least_ppm=order.least_ppm if order.HasField("least_ppm") else -1,
@@ -197,6 +209,8 @@ def _wrong(order: agent_pb2.GrantOrder) -> str:
         return f"the order names {cards} cards from place {order.first_place} on"
     if len(set(order.ordinals)) < len(order.ordinals):
         return "the order names a card twice"
+    if not 0 <= order.reserve_seconds <= MAX_RESERVE_SECONDS:  # nor a number that is none
+        return f"a card is reserved for at most {MAX_RESERVE_SECONDS} s"
     if any(
         len(word) > _MAX_LABEL for word in (words.affinity, words.anti_affinity, words.exclusion)
     ):

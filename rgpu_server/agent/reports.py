@@ -12,13 +12,14 @@ from rgpu_common.mig import bare_name
 from rgpu_common.units import PPM
 from rgpu_common.v1 import agent_pb2, network_pb2
 from rgpu_server.agent.location import location_of
+from rgpu_server.agent.using import card_uses
 from rgpu_server.core.model import LeaseState
 from rgpu_server.service.offers import device_message
 
 if TYPE_CHECKING:
-    from rgpu_common.clock import Clock
     from rgpu_server.agent.settings import Cluster
     from rgpu_server.agent.yielding import Yielding
+    from rgpu_server.conductor import Conductor
     from rgpu_server.core.lease import Lease
     from rgpu_server.core.node import Node
     from rgpu_server.devices import Inventory
@@ -53,16 +54,16 @@ class Reports:
     def __init__(
         self,
         standing: Standing,
-        node: Node,
+        conductor: Conductor,
         inventory: Inventory,
-        clock: Clock,
         yielding: Yielding,
     ) -> None:
-        self._node = node
+        self._conductor = conductor
+        self._node = node = conductor.node
         self._yielding = yielding
-        self._clock = clock
+        self._clock = conductor.clock
         self._network: list[network_pb2.NetDevice] = []
-        self._network_until = clock.now()
+        self._network_until = self._clock.now()
         self._still = agent_pb2.NodeReport(
             name=standing.name,
             server=standing.server,
@@ -87,6 +88,19 @@ class Reports:
             self._network_until = self._clock.now() + _NETWORK_SECONDS
         report.devices.extend(self._network)
         return report
+
+    def stamp(self, report: agent_pb2.NodeReport) -> None:
+        """Adds what is new in every report: how long reservations last, and what programs use."""
+        now = self._clock.now()
+        for held in report.leases:
+            lease = self._node.leases.get(held.lease_id) if held.reserved else None
+            if lease is not None and lease.ends_at is not None:
+                held.left_seconds = max(lease.ends_at - now, 0.0)
+        report.uses.extend(self.uses())
+
+    def uses(self) -> list[agent_pb2.CardUse]:
+        """Returns what programs use of each card now."""
+        return card_uses(self._node.leases, self._conductor.pages)
 
     def _lease(self, lease: Lease) -> agent_pb2.HeldLease:
         held = _lease(lease)
@@ -132,7 +146,7 @@ def _lease(lease: Lease) -> agent_pb2.HeldLease:
     # A lease that has ended takes room until its last session is gone, but is nobody's any more.
     if booked is not None and lease.state is LeaseState.ACTIVE:
         held.request_id, held.attempt = booked.request, booked.attempt
-        held.whole = booked.whole
+        held.whole, held.reserved = booked.whole, booked.reserved
         held.neighbours.affinity = booked.affinity
         held.neighbours.anti_affinity = booked.anti_affinity
         held.neighbours.exclusion = booked.exclusion

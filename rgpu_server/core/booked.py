@@ -15,14 +15,15 @@ _NUMBERS = (
 
 @dataclass(frozen=True, slots=True)
 class Booked:
-    """A lease that a cluster's manager asked for. It is for one run, and ends with it.
+    """A lease that a cluster's manager asked for. It is for one run, and ends with it; or it is a
+    reservation, and ends at its time.
 
     request: names the run's request in the whole cluster. attempt: which placement of the request
     this is. whole: the card is for this lease alone. affinity, anti_affinity, exclusion: words that
     only the manager understands. wanted_ppm, wanted_bytes: what was asked for; least_ppm,
     least_bytes: how far it may shrink, -1: it keeps that size; unused: it may shrink to the memory
     that is used. since: when it was granted, in seconds since 1970. number: the last order that
-    changed its size.
+    changed its size. reserved: programs run in it one after another until its time is over.
     """
 
     request: str
@@ -38,6 +39,7 @@ class Booked:
     unused: bool = False
     since: int = 0
     number: int = 0
+    reserved: bool = False
 
     def record(self) -> dict[str, Any]:
         """Returns the fields, for `booked_of`."""
@@ -54,5 +56,5 @@ def booked_of(record: object) -> Booked | None:
 
 def _fits(name: str, record: Mapping[str, Any]) -> bool:
     kinds: dict[str, type] = dict.fromkeys(_NUMBERS, int)
-    kind = {**kinds, "whole": bool, "unused": bool}.get(name, str)
+    kind = {**kinds, "whole": bool, "unused": bool, "reserved": bool}.get(name, str)
     return type(record.get(name)) is kind

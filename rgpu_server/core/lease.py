@@ -83,11 +83,23 @@ class Lease:
         return not self.explicit and not self.used and self.state is LeaseState.ACTIVE
 
     def begin(self) -> None:
-        """Notes that a session or a run uses it. A booked lease ends with its first run."""
-        if self.booked is not None and self.explicit:
+        """Notes that a session or a run uses it. A booked lease ends with its first run, unless it
+        is a reservation.
+        """
+        if self.booked is not None and self.explicit and not self.reserved:
             self.explicit, self.own = False, True
         if not self.explicit:
             self.ends_at = None
+
+    @property
+    def reserved(self) -> bool:
+        """True if its end is fixed, because it is a reservation."""
+        return self.booked is not None and self.booked.reserved
+
+    @property
+    def awaited(self) -> bool:
+        """True if it was booked for a run that has not come yet."""
+        return self.booked is not None and self.explicit and not (self.reserved or self.used)
 
     @property
     def asked(self) -> Quota:
@@ -99,6 +111,19 @@ class Lease:
         """The share and memory that it takes of its device."""
         memory = max(self.quota.memory_bytes, self.held_bytes)
         return Amount(self.quota.share_request_ppm, memory)
+
+
+def why_ended(lease: Lease) -> str:
+    """Returns why the sessions of a lease end with it."""
+    if not lease.reserved or lease.state not in (LeaseState.EXPIRED, LeaseState.REVOKED):
+        late = ": it was not kept alive in time" if lease.state is LeaseState.EXPIRED else ""
+        return f"lease {lease.key} {lease.state.value}{late}"
+    if lease.state is LeaseState.EXPIRED:
+        return (
+            f"the time of reservation {lease.key.name} is over; reserve for longer with `rgpu "
+            "reserve --for`"
+        )
+    return f"reservation {lease.key.name} was released; make another one with `rgpu reserve`"
 
 
 def life(seconds: float, policy: Policy) -> float:
@@ -117,6 +142,16 @@ def life(seconds: float, policy: Policy) -> float:
             f"{policy.max_ttl_seconds:g} s, and keep it alive",
         )
     return ttl
+
+
+def check_extends(held: Lease) -> None:
+    """Refuses to move the end of a reservation."""
+    if held.reserved:
+        raise RefusedError(
+            Code.NOT_ALLOWED,
+            f"lease {held.key} is a reservation, and its end is fixed; make another one with "
+            "`rgpu reserve`",
+        )
 
 
 def check_same(held: Lease, device: int | None, asked: Quota) -> None:

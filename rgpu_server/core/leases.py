@@ -4,6 +4,7 @@ sessions and runs of each lease.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from rgpu_server.core.lease import (
     Lease,
     check_as_asked,
     check_drained,
+    check_extends,
     check_same,
     differs,
     life,
@@ -41,6 +43,7 @@ from rgpu_server.core.tenants import check_grants, check_tenants
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from rgpu_server.core.booked import Booked
     from rgpu_server.core.policy import Policy, TenantPolicy
 
 
@@ -76,14 +79,16 @@ class LeaseBook:
     def adopt(self, lease: Lease, now: float) -> None:
         """Takes over a lease of an earlier daemon, also if it would not be granted today.
 
-        An explicit lease gets a new ttl, an implicit one without sessions a new grace period.
+        An explicit lease gets a new ttl, an implicit one without sessions a new grace period. A
+        reservation keeps its end; a clock that began anew gives it no more than its whole time.
         """
-        if lease.booked is not None:
+        end = lease.ends_at if lease.reserved else None
+        if lease.booked is not None and not lease.reserved:
             # Without a session, its run has its ttl to come back.
             lease.explicit = not lease.slots
         if lease.state is LeaseState.ACTIVE:
             if lease.explicit:
-                lease.ends_at = now + lease.ttl_seconds
+                lease.ends_at = min(end or math.inf, now + lease.ttl_seconds)
             else:
                 lease.ends_at = None if lease.slots else now + self._policy.grace_seconds
         lease.number = lease.number or self._table.next_number
@@ -117,28 +122,33 @@ class LeaseBook:
         now: float,
         *,
         passes_line: bool = False,
+        booked: Booked | None = None,
     ) -> tuple[Lease, bool]:
         """Grants an explicit lease. The same grant again keeps it alive. Returns True with a new
         lease.
 
         ttl_seconds: 0 for the policy's. passes_line: the lease may take room for which claims wait.
+        booked: what a new lease has of it; a reservation may live as long as its manager allows.
 
         Raises:
             RefusedError: it does not fit, the key has a lease with other sizes, or there are too
                 many leases.
         """
-        ttl = life(ttl_seconds, self._policy)
+        reserved = booked is not None and booked.reserved
+        ttl = ttl_seconds if reserved else life(ttl_seconds, self._policy)
         held = self._table.of(key)
         if held is None or not held.explicit:
             self._check_grants(key.tenant)
         if held is not None and held.state is LeaseState.ACTIVE:
             asked = self._ask(key, wish, 0, None).quota_on(find(self._devices, held.device))
             check_same(held, wish.device, asked)
+            check_extends(held)
             held.explicit, held.ttl_seconds, held.ends_at = True, ttl, now + ttl
             return held, False
         check_drained(held)
         lease = self._new(key, wish, now, passes_line=passes_line)
         lease.explicit, lease.ttl_seconds, lease.ends_at = True, ttl, now + ttl
+        lease.booked = booked
         return lease, True
 
     def join(
@@ -183,6 +193,7 @@ class LeaseBook:
         ended.
         """
         lease = self.active(lease_id)
+        check_extends(lease)
         if lease.explicit:
             lease.ends_at = now + lease.ttl_seconds
         return lease

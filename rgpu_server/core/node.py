@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
 from rgpu_server.core.claiming import Claiming
+from rgpu_server.core.lease import why_ended
 from rgpu_server.core.leases import LeaseBook
 from rgpu_server.core.model import (
     Code,
@@ -110,11 +111,15 @@ class Node:
             if self.leases.of(key) is None:
                 self.standing.check_not_draining()
             lease, new = self.leases.grant(
-                key, event.wish, event.ttl_seconds, now, passes_line=event.passes_line
+                key,
+                event.wish,
+                event.ttl_seconds,
+                now,
+                passes_line=event.passes_line,
+                booked=event.booked,
             )
             self._out.add_changes(self.leases.lending)
             if new:
-                lease.booked = event.booked
                 self._out.make_page(lease)
             return do.Answer(event.request, lease.id)
 
@@ -182,11 +187,7 @@ class Node:
 
     def _lease_ended(self, lease: Lease, gone: bool, now: float, why: str = "") -> None:
         self.kept.give_up(lease.key)
-        sentence = f"lease {lease.key} {lease.state.value}"
-        if lease.state is LeaseState.EXPIRED:
-            sentence += ": it was not kept alive in time"
-        if why:
-            sentence += f": {why}"
+        sentence = why_ended(lease) + (f": {why}" if why else "")
         if gone:
             self._out.add(do.DropPage(lease.id))
             return

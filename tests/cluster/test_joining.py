@@ -37,6 +37,12 @@ class _Reports:
             assert self._over.wait(30)
         return agent_pb2.NodeReport(name="gpu1")
 
+    def stamp(self, report: agent_pb2.NodeReport) -> None:
+        pass
+
+    def uses(self) -> list[agent_pb2.CardUse]:
+        return []
+
 
 class _Manager(agent_pb2_grpc.AgentServiceServicer):
     """Gives each call of an agent the same answer."""

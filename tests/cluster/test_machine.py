@@ -62,6 +62,7 @@ def random_request(chance: random.Random, number: int) -> Request:
         max_per_zone=0 if one_node else chance.choice((0, 0, 2)),
         labels=Labels(exclusion=chance.choice(("", "", "", "x"))),
         priority=chance.choice((0, 0, 1)),
+        reserve_seconds=chance.choice((0, 0, 0, 0, 5, 60, 600)) if one_node else 0,
         **leasts,
     )
 
@@ -75,12 +76,17 @@ def ask_gang(world: World, chance: random.Random, number: int) -> None:
 
 def step(world: World, chance: random.Random, number: int) -> None:
     """One thing that happens."""
-    world.now_ns += chance.choice((0, SECOND // 10, SECOND, 4 * SECOND))
+    world.pass_time(chance.choice((0, SECOND // 10, SECOND, 4 * SECOND)))
+    world.expire()
     roll = chance.random()
     if roll < 0.2 and len(world.alive) < MOST_ALIVE:
         world.ask(random_request(chance, number))
     elif roll < 0.25 and len(world.alive) < MOST_ALIVE:
         ask_gang(world, chance, number)
+    elif roll < 0.28 and world.told:
+        run = chance.choice(sorted(world.told))
+        if not world.alive[run].reserved:
+            (world.come if chance.random() < 0.5 else world.die)(run)
     elif roll < 0.3:
         world.daemons[chance.choice(sorted(world.daemons))].allocate(chance)
     elif roll < 0.4 and world.alive:
@@ -128,9 +134,13 @@ def check_at_rest(world: World) -> None:
     """Everybody is back: no lease is lost or left over, and no request waits for a free card."""
     for daemon in world.daemons.values():
         daemon.connect()
-    world.now_ns += 100 * SECOND
+    world.pass_time(100 * SECOND)
+    world.expire()
     world._again()
     world.tell(ev.Tick())
+    world.settle()
+    world.expire()
+    world._again()
     world.settle()
     pool = world.manager.pool
     assert all(booking.stage is Stage.PLACED for booking in world.manager.book)
@@ -148,6 +158,8 @@ def check_at_rest(world: World) -> None:
     assert set(held) <= set(world.alive), "a lease without a client"
     waiting = {entry.request.id for entry in world.manager.line}
     assert set(world.alive) == set(held) | waiting, "a request was lost"
+    shown = {one.lease for card in pool.cards() for one in pool.holdings(card.id) if one.reserved}
+    assert shown <= set(held), "room is kept for a reservation that is over"
     for request in held:
         assert set(pool.leases()[request]) >= held[request]
     for daemon in world.daemons.values():

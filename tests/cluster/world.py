@@ -12,10 +12,13 @@ from dataclasses import dataclass, field, replace
 from cluster.samples import GIB, node
 from rgpu_cluster.core import events as ev
 from rgpu_cluster.core.actions import (
+    Abandon,
     Action,
     Announced,
     Denied,
+    Ended,
     Grant,
+    Lost,
     Placed,
     Refresh,
     Resize,
@@ -50,6 +53,10 @@ class Daemon:
     used: dict[tuple[str, CardId], int] = field(default_factory=dict)
     grants: int = 0
     dead: dict[str, int] = field(default_factory=dict)
+    # When each reservation ends, by the daemon's own clock; those for which a program has come.
+    ends: dict[str, int] = field(default_factory=dict)
+    begun: set[str] = field(default_factory=set)
+    granted_ns: dict[str, int] = field(default_factory=dict)
     up: bool = True
 
     def _touch(self) -> None:
@@ -109,7 +116,7 @@ class Daemon:
                 return False
         return True
 
-    def grant(self, action: Grant) -> ev.Granted | ev.GrantFailed:
+    def grant(self, action: Grant, now_ns: int = 0) -> ev.Granted | ev.GrantFailed:
         request = action.request
         name, attempt = self.node.name, action.attempt
         if attempt <= self.dead.get(request.id, 0):
@@ -123,6 +130,9 @@ class Daemon:
             if not self.room(action.cards, mine):
                 return ev.GrantFailed(request.id, name, attempt, "no room", certain=True)
             self.leases[request.id] = dict.fromkeys(action.cards, mine)
+            self.granted_ns[request.id] = now_ns
+            if request.reserved:
+                self.ends[request.id] = now_ns + request.reserve_seconds * SECOND
             for card in action.cards:
                 self.used.pop((request.id, card), None)
             self._touch()
@@ -131,9 +141,32 @@ class Daemon:
     def revoke(self, request: str, attempt: int) -> ev.Revoked:
         self.dead[request] = max(self.dead.get(request, 0), attempt)
         if request in self.leases and attempt_of(self.leases[request]) <= attempt:
-            del self.leases[request]
-            self._touch()
+            self.drop(request)
         return ev.Revoked(request, self.node.name, attempt)
+
+    def drop(self, request: str) -> None:
+        del self.leases[request]
+        self.ends.pop(request, None)
+        self.begun.discard(request)
+        self._touch()
+
+    def abandon(self, order: Abandon) -> None:
+        """Ends the lease if no program has come for it."""
+        held = self.leases.get(order.id)
+        if held is None or attempt_of(held) != order.attempt or order.id in self.ends:
+            return
+        if order.id not in self.begun:
+            self.drop(order.id)
+
+    def expire(self, now_ns: int) -> None:
+        """Ends the reservations whose time is over. The manager is not asked."""
+        for request in [request for request, end in self.ends.items() if end <= now_ns]:
+            self.drop(request)
+
+    def unclaimed(self, now_ns: int) -> list[str]:
+        """Returns the runs for which no program has come within a minute."""
+        waiting = self.leases.keys() - self.ends.keys() - self.begun
+        return sorted(run for run in waiting if now_ns - self.granted_ns[run] >= 60 * SECOND)
 
     def as_told(self, one: Holding, card: CardId) -> Holding:
         if one.elastic is None:
@@ -159,9 +192,11 @@ class World:
     told: dict[str, tuple[CardId, ...]] = field(default_factory=dict)
     gangs: dict[str, tuple[str, int]] = field(default_factory=dict)
     quotas: Quotas = field(default_factory=lambda: Quotas({}))
-    post: list[Grant | Revoke | Resize] = field(default_factory=list)
+    post: list[Grant | Revoke | Resize | Abandon] = field(default_factory=list)
     replies: list[ev.Event] = field(default_factory=list)
     now_ns: int = SECOND
+    # The daemons' time; the manager's clock may jump.
+    true_ns: int = SECOND
 
     def __post_init__(self) -> None:
         self.manager = Manager(limits=LIMITS, quotas=self.quotas)
@@ -180,10 +215,13 @@ class World:
     def tell(self, event: ev.Event) -> None:
         for action in self.manager.handle(event, self.now_ns):
             self._carry_out(action)
+        if isinstance(event, ev.Granted) and event.id not in self.daemons[event.node].leases:
+            # It has ended meanwhile. An agent's report is never older than its answers.
+            self.daemons[event.node]._touch()
 
     def _carry_out(self, action: Action) -> None:
         match action:
-            case Grant() | Revoke() | Resize():
+            case Grant() | Revoke() | Resize() | Abandon():
                 self.post.append(action)
             case Announced(request, over=True):
                 # The program hears that its lease ends.
@@ -193,8 +231,21 @@ class World:
                 check_bounds(self, decision)
                 if request in self.alive:
                     self.told[request] = decision.chosen.cards
+            case Ended(request):
+                booking = self.manager.book.get(request)
+                again = request in self.manager.line or (
+                    booking is not None and (booking.again or booking.stage is not Stage.UNDOING)
+                )
+                if request in self.alive and self.alive[request].reserved and not again:
+                    self.alive.pop(request)
+                    self.told.pop(request, None)
+            case Lost(request):
+                # One that was over before its client was told, too.
+                if self.alive.get(request, None) is not None and self._over(request):
+                    del self.alive[request], self.told[request]
             case Denied(request):
                 self.alive.pop(request, None)
+                self.told.pop(request, None)
             case Refresh(name):
                 if self.daemons[name].up:
                     self.daemons[name]._touch()
@@ -202,10 +253,53 @@ class World:
             case Waiting(_, place):
                 assert place >= 1
 
+    def _over(self, request: str) -> bool:
+        """True if a reservation of which its client was told is there no more."""
+        there = any(request in daemon.leases for daemon in self.daemons.values())
+        return request in self.told and self.alive[request].reserved and not there
+
     def ask(self, request: Request, gang: str = "", size: int = 1) -> None:
         self.alive[request.id] = request
         self.gangs[request.id] = gang, size
         self.tell(ev.Asked(request, wait=True, gang=gang, gang_size=size))
+
+    def come(self, request: str) -> None:
+        """The program of a run that knows its place comes for its leases."""
+        for daemon in self.daemons.values():
+            if request in daemon.leases:
+                daemon.begun.add(request)
+
+    def die(self, request: str) -> None:
+        """The client of a run that knows its place dies; the program too, if it has come."""
+        booking = self.manager.book.get(request)
+        if booking is None or booking.stage is not Stage.PLACED:
+            self.end(request)  # its client asks again, and is noticed when it goes
+            return
+        self.alive.pop(request, None)
+        self.told.pop(request, None)
+        self.tell(ev.Left(request))
+        for daemon in self.daemons.values():
+            if request in daemon.begun:
+                daemon.drop(request)  # its connection has ended
+
+    def expire(self) -> None:
+        """The daemons look at their clocks. Clocks of daemons do not jump."""
+        for daemon in self.daemons.values():
+            before = set(daemon.ends)
+            daemon.expire(self.true_ns)
+            # Whoever is alive has come, as far as the other tests are concerned.
+            for run in daemon.unclaimed(self.true_ns):
+                if run not in self.alive:
+                    daemon.drop(run)
+            for request in before - set(daemon.ends):
+                # Without an answer its client still asks, and gets it anew.
+                if self.told.pop(request, None) is not None:
+                    self.alive.pop(request, None)
+
+    def pass_time(self, ns: int) -> None:
+        """Time passes for everybody."""
+        self.now_ns += ns
+        self.true_ns += ns
 
     def end(self, request: str) -> None:
         self.alive.pop(request, None)
@@ -232,8 +326,11 @@ class World:
                     )
                 )
             return
+        if isinstance(message, Abandon):
+            daemon.abandon(message)
+            return
         if isinstance(message, Grant):
-            reply: ev.Event = daemon.grant(message)
+            reply: ev.Event = daemon.grant(message, self.true_ns)
         else:
             reply = daemon.revoke(request, message.attempt)
         if not lose_reply:
@@ -249,10 +346,11 @@ class World:
                     self.tell(self.replies.pop(0))
             self._again()
             # Requests that were refused are tried again after a while.
-            self.now_ns += 2 * SECOND
+            self.pass_time(2 * SECOND)
             self.tell(ev.Tick())
             idle = not any(entry.not_before_ns for entry in self.manager.line)
             idle = idle and self.manager.relief.rests
+            # A grant whose answer was lost and whose lease is over is placed again in time.
             idle = idle and all(one.stage is Stage.PLACED for one in self.manager.book)
             if not self.post and not self.replies and idle:
                 return
@@ -290,9 +388,11 @@ class World:
             if daemon.up:
                 self.tell(daemon.report())
         for request in list(self.alive.values()):
-            # A client whose program runs asks no more.
+            # A client whose program runs asks no more; nor does who was told of a reservation.
             if request.id not in self.told:
                 self.ask(request, *self.gangs[request.id])
+            elif self._over(request.id):
+                del self.alive[request.id], self.told[request.id]
 
 
 def check_bounds(world: World, decision: Decision) -> None:

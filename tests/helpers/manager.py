@@ -19,7 +19,7 @@ from helpers.server import DEADLINE_SECONDS, Server
 from helpers.telling import Telling
 from helpers.waiting import wait_until
 
-_READY = re.compile(r"^rgpu: managing a cluster on (?P<where>\S+)$")
+_READY = re.compile(r"^rgpu: managing a cluster on (?P<where>.+)$")
 
 
 class ManagerProcess(Telling):

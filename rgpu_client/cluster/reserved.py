@@ -1,0 +1,54 @@
+"""`rgpu run --reservation`: runs a program in room that was reserved before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rgpu_client.cluster.placing import parts_of, variables_of
+from rgpu_client.session.audit import say
+from rgpu_client.sizes import sizes_of
+from rgpu_common.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from rgpu_client.cluster.options import Wanted
+    from rgpu_common.endpoints import Endpoint
+
+_SIZES = ("memory", "share", "limit", "policy", "priority", "weight", "device", "lease")
+
+
+def check_options(arguments: argparse.Namespace, where: Wanted) -> None:
+    """UsageError for an option that says what the reservation has settled already."""
+    given = [f"--{name}" for name in _SIZES if getattr(arguments, name) is not None]
+    if given:
+        raise UsageError(f"a reservation has its sizes and its cards: leave out {given[0]}")
+    if where.given:
+        raise UsageError(
+            "a reservation has its place: leave out the other options for a cluster, or give them "
+            "to `rgpu reserve`"
+        )
+    if arguments.wait:
+        raise UsageError("the room of a reservation is there already: leave out --wait")
+    if arguments.hold:
+        raise UsageError("a reservation needs nobody to keep it alive: leave out --hold")
+    if arguments.server:
+        raise UsageError("the manager knows the server of a reservation: leave out --server")
+
+
+def in_reservation(
+    manager: Endpoint, reservation: str, environment: Mapping[str, str], *, loud: bool
+) -> tuple[str, dict[str, str]]:
+    """Returns the server of a reservation, and the variables of a program that uses it.
+
+    Raises:
+        ServerError: the tenant has no such reservation now, or the manager does not answer.
+    """
+    from rgpu_client.cluster.asking import ManagerClient
+
+    with ManagerClient(manager) as client:
+        found = client.find_reservation(reservation, sizes_of(environment).tenant)
+    if loud:
+        say(f"{found.node} at {found.address}: reserved (reservation {found.request_id})")
+    return found.address, variables_of(environment, found.request_id, found.tenant, parts_of(found))
