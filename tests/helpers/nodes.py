@@ -29,10 +29,10 @@ from helpers.add_one import PTX
 import sys
 try:
     cuda.open()
+    address = cuda.alloc(1 << 20)
+    cuda.upload(address, bytes(1 << 20))   # it has all its connections then
     print("open", flush=True)
     add_one = cuda.function(cuda.load(PTX), "add_one")
-    address = cuda.alloc(1 << 20)
-    cuda.upload(address, bytes(1 << 20))
     for step in range(ROUNDS):
         for _ in range(10):
             cuda.launch(add_one, 4, 32, address)
