@@ -38,10 +38,13 @@ void Poller::Add(const std::shared_ptr<Stream>& stream, bool quiet) {
     stream->polled = true;
     streams_.push_back(stream);
   }
-  if (asleep_ && !quiet) {
-    asleep_ = false;
-    wakes_.notify_one();
-  }
+  if (!quiet) Wake();
+}
+
+void Poller::Wake() {
+  if (!asleep_) return;
+  asleep_ = false;
+  wakes_.notify_one();
 }
 
 void Poller::Watch(const Watched& watched) {
@@ -85,7 +88,8 @@ void Poller::Run() {
     hurried_ = false;
     const bool progress = Tick(lock);
     executor_.FlushNotices();
-    quiet = streams_.empty() && watched_.empty() ? quiet + 1 : 0;
+    const bool idle = streams_.empty() && watched_.empty() && !executor_.reaper().waits();
+    quiet = idle ? quiet + 1 : 0;
     if (quiet > kQuietTicks) {
       asleep_ = true;
       wakes_.wait(lock, [this] { return !asleep_; });

@@ -35,6 +35,8 @@ class Poller {
   // Sends a COMPLETED notice for the object's version once `point` is complete. Replaces the
   // object's earlier request.
   void Watch(const Watched& watched);
+  // Polls, because there is something to watch.
+  void Wake();
   // Polls often for a while, because a thread waits for something.
   void Hurry();
   // Finds completed work in all streams on the list.

@@ -40,6 +40,7 @@ void Reaper::AddBehind(std::vector<std::shared_ptr<Point>> fences,
   pending_.insert(item.number);
   waiting_.push_back(std::move(item));
   Settle();
+  if (waits()) executor_.poller().Wake();
 }
 
 void Reaper::Settle() {

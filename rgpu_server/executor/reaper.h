@@ -34,6 +34,8 @@ class Reaper {
                  std::function<void()> release, uint64_t frees = 0);
   // Makes the items ready whose fences are complete.
   void Settle();
+  // Some items have fences that are not known to be complete: the poller must call Settle.
+  bool waits() const { return !waiting_.empty(); }
   // Waits, without the lock, until everything added before is destroyed.
   void WaitAll();
 
