@@ -80,18 +80,7 @@ def choose_server(
         UsageError: the options need a manager.
         NoSessionError: no server takes the run; the sentence says why.
     """
-    if wanted.gang:
-        raise UsageError("only a manager starts several runs together: name it for --gang")
-    if wanted.least_ppm is not None or wanted.least_bytes is not None:
-        raise UsageError(
-            "only a manager has leases give way to others: name it for --min-share and --min-memory"
-        )
-    if wanted.labelled or wanted.reach == "near" or any(wanted.max_per[1:]):
-        raise UsageError(
-            "servers do not know the labels of each other's leases, nor their racks: use a "
-            "manager (RGPU_MANAGER) for --affinity, --anti-affinity, --exclusive-label, --near, "
-            "--max-per-rack and --max-per-zone"
-        )
+    _check_alone(wanted)
     with ThreadPoolExecutor(len(servers)) as pool:
         seen = list(pool.map(lambda name: _look(name, environment), servers))
     found = _place(seen, wanted, environment, empty=False)
@@ -106,6 +95,22 @@ def choose_server(
     if len(names) > 1:
         return "", ",".join(f"{card.ordinal}@{card.node}" for card in cards)
     return names[0], ",".join(str(card.ordinal) for card in cards)
+
+
+def _check_alone(wanted: Wanted) -> None:
+    """UsageError for what only a manager can do."""
+    if wanted.gang:
+        raise UsageError("only a manager starts several runs together: name it for --gang")
+    if wanted.least_ppm is not None or wanted.least_bytes is not None:
+        raise UsageError(
+            "only a manager has leases give way to others: name it for --min-share and --min-memory"
+        )
+    if wanted.labelled or wanted.reach == "near" or any(wanted.max_per[1:]):
+        raise UsageError(
+            "servers do not know the labels of each other's leases, nor their racks: use a "
+            "manager (RGPU_MANAGER) for --affinity, --anti-affinity, --exclusive-label, --near, "
+            "--max-per-rack and --max-per-zone"
+        )
 
 
 def _refusal(seen: Sequence[Seen], remedy: str, *, possible: bool) -> str:

@@ -78,6 +78,22 @@ def add_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         metavar="PART",
         help="only cards whose network is predicted to cost at most this: 5%%, 0.05",
     )
+    _add_neighbours(group)
+    _add_places(group)
+    group.add_argument(
+        "--gang", metavar="WORD:N", help="start with the other runs of this word, all N or none"
+    )
+    group.add_argument(
+        "--min-share", metavar="PART", help="shrink to this share while others need the rest"
+    )
+    group.add_argument(
+        "--min-memory", metavar="SIZE", help="shrink to this memory while others need the rest"
+    )
+    _add_kinds(group)
+    return group
+
+
+def _add_neighbours(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--affinity", metavar="WORD", help="on a card with leases of this word, or an idle one"
     )
@@ -87,6 +103,9 @@ def add_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group.add_argument(
         "--exclusive-label", metavar="WORD", help="only beside leases with the same word"
     )
+
+
+def _add_places(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--cards", metavar="N", help="number of cards (default: 1)")
     nodes = group.add_mutually_exclusive_group()
     nodes.add_argument(
@@ -101,20 +120,13 @@ def add_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
             metavar="N",
             help=f"at most so many cards of the run and its gang in one {place}",
         )
-    group.add_argument(
-        "--gang", metavar="WORD:N", help="start with the other runs of this word, all N or none"
-    )
-    group.add_argument(
-        "--min-share", metavar="PART", help="shrink to this share while others need the rest"
-    )
-    group.add_argument(
-        "--min-memory", metavar="SIZE", help="shrink to this memory while others need the rest"
-    )
+
+
+def _add_kinds(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--whole", action="store_true", help="the card for this run alone")
     group.add_argument("--model", metavar="NAME", help="only cards of this model")
     group.add_argument("--mig", metavar="PROFILE", help="a MIG slice of this profile: 1g.10gb")
     group.add_argument("--pool", metavar="NAME", help="only cards of this pool")
-    return group
 
 
 def wanted(arguments: argparse.Namespace) -> Wanted:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from netprobe.cost import Workload
     from rgpu_client.cluster.asking import ManagerClient
     from rgpu_client.cluster.options import Wanted
+    from rgpu_client.sizes import Sizes
     from rgpu_common.endpoints import Endpoint
-    from rgpu_common.v1 import cluster_pb2
+    from rgpu_common.v1 import cluster_pb2, lease_pb2
 
 # The lease has its sizes; what the program's own session asks for could only contradict them.
 _SIZES = (
@@ -149,24 +150,15 @@ def request_of(
 ) -> cluster_pb2.SubmitRequest:
     """Returns the request for a manager; UsageError for what only one server can do."""
     from rgpu_client.cluster.asking import new_request_id
-    from rgpu_common.v1 import cluster_pb2, lease_pb2
+    from rgpu_common.v1 import cluster_pb2
 
     _check_alone(environment)
     sizes = sizes_of(environment)
-    policy = "UNSPECIFIED" if sizes.policy is None else sizes.policy.name
     message = cluster_pb2.SubmitRequest(
         request_id=new_request_id(),
         tenant=sizes.tenant,
         cards=wanted.cards,
-        quota=lease_pb2.Quota(
-            memory_bytes=sizes.memory.bytes,
-            memory_ppm=sizes.memory.ppm,
-            share_request_ppm=sizes.share_ppm,
-            share_limit_ppm=sizes.limit_ppm,
-            policy=lease_pb2.SharePolicy.Value(f"SHARE_POLICY_{policy}"),
-            priority=sizes.priority,
-            weight=sizes.weight,
-        ),
+        quota=_quota(sizes),
         whole=wanted.whole,
         model=wanted.model,
         pool=wanted.pool,
@@ -189,6 +181,21 @@ def request_of(
     message.neighbours.exclusion = wanted.exclusion
     _describe(workload_of(environment), message.profile)
     return message
+
+
+def _quota(sizes: Sizes) -> lease_pb2.Quota:
+    from rgpu_common.v1 import lease_pb2
+
+    policy = "UNSPECIFIED" if sizes.policy is None else sizes.policy.name
+    return lease_pb2.Quota(
+        memory_bytes=sizes.memory.bytes,
+        memory_ppm=sizes.memory.ppm,
+        share_request_ppm=sizes.share_ppm,
+        share_limit_ppm=sizes.limit_ppm,
+        policy=lease_pb2.SharePolicy.Value(f"SHARE_POLICY_{policy}"),
+        priority=sizes.priority,
+        weight=sizes.weight,
+    )
 
 
 def _describe(workload: Workload, profile: cluster_pb2.ProgramProfile) -> None:

@@ -97,7 +97,7 @@ class Dealer:
         self._plans = 0
         before = self._state()
         hopeless = self._hope_ns is not None and now_ns >= self._hope_ns
-        if self.relief.is_news(now_ns):
+        if self.relief.take_news(now_ns):
             self._news += 1
         if hopeless or before != self._done:
             complete = self._try_all(now_ns)

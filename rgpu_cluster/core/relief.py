@@ -253,8 +253,8 @@ class Relief:
         times = (due for due, _ in self._told.values() if due > now_ns)
         self._due_ns = min(times, default=None)
 
-    def is_news(self, now_ns: int) -> bool:
-        """Returns whether leases may give way now that could not before."""
+    def take_news(self, now_ns: int) -> bool:
+        """Returns whether leases may give way now that could not at the last call."""
         if self._due_ns is not None and self._due_ns <= now_ns:
             self._await_next(now_ns)
             return True

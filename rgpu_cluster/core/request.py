@@ -123,8 +123,6 @@ class Request:
 
 def _contradictions(r: Request) -> list[tuple[bool, str]]:
     """Returns each rule: whether the request breaks it, and the sentence that says so."""
-    labels = (r.labels.affinity, r.labels.anti_affinity, r.labels.exclusion)
-    alone = r.whole and bool(r.labels.affinity)
     return [
         (not r.id, "a request needs an id"),
         (not r.tenant, f"request {r.id} names no tenant"),
@@ -132,6 +130,18 @@ def _contradictions(r: Request) -> list[tuple[bool, str]]:
             not 1 <= r.cards <= MAX_REQUEST_CARDS,
             f"{r.cards} cards were asked for; ask for 1 to {MAX_REQUEST_CARDS}",
         ),
+        *_sizes(r),
+        *_bounds(r),
+        *_neighbours(r),
+        *_reach(r),
+        *_leasts(r),
+        (r.bandwidth_bps < 0, "a bandwidth is 0 or more bits a second"),
+        (r.reserve_seconds < 0, "a reservation lasts 1 second or more"),
+    ]
+
+
+def _sizes(r: Request) -> list[tuple[bool, str]]:
+    return [
         (
             not 0 <= r.share_ppm <= PPM,
             f"a share of {format_share(r.share_ppm)} was asked for, and a card has 100%; "
@@ -144,14 +154,19 @@ def _contradictions(r: Request) -> list[tuple[bool, str]]:
         ),
         (r.memory_bytes < 0, f"memory of {r.memory_bytes} bytes was asked for; ask for 0 or more"),
         (not 0 <= r.memory_ppm <= PPM, "a part of a card's memory is 0% to 100%"),
-        *_bounds(r),
         (
             r.whole and r.share_ppm != PPM,
             f"a whole card was asked for with a share of {format_share(r.share_ppm)}; "
             "leave the share out",
         ),
+    ]
+
+
+def _neighbours(r: Request) -> list[tuple[bool, str]]:
+    labels = (r.labels.affinity, r.labels.anti_affinity, r.labels.exclusion)
+    return [
         (
-            alone,
+            r.whole and bool(r.labels.affinity),
             f"a whole card was asked for that shares with {r.labels.affinity!r}; "
             "leave --affinity or the whole card out",
         ),
@@ -163,6 +178,11 @@ def _contradictions(r: Request) -> list[tuple[bool, str]]:
             any(len(label) > MAX_LABEL for label in labels),
             f"a label has at most {MAX_LABEL} characters",
         ),
+    ]
+
+
+def _reach(r: Request) -> list[tuple[bool, str]]:
+    return [
         (
             r.farthest is Mode.PASSTHROUGH and not r.whole,
             "passthrough gives the whole card; ask for a whole card, or for --local",
@@ -176,9 +196,6 @@ def _contradictions(r: Request) -> list[tuple[bool, str]]:
             r.max_slowdown_ppm is not None and r.max_slowdown_ppm < 0,
             "a slowdown is 0% or more",
         ),
-        *_leasts(r),
-        (r.bandwidth_bps < 0, "a bandwidth is 0 or more bits a second"),
-        (r.reserve_seconds < 0, "a reservation lasts 1 second or more"),
     ]
 
 

@@ -35,17 +35,18 @@ def standings_of(quotas: Quotas, pool: Pool, line: Line) -> dict[str, Standing]:
     """Returns the standing of each tenant with a table of its own, so that their number is bounded
     by the configuration and not by the clients.
     """
-    found = {name: Standing(quotas.of(name)) for name in quotas.names() if name != OTHERS}
+    found = {
+        name: Standing(quotas.of(name), has=pool.usage.of(name))
+        for name in quotas.names()
+        if name != OTHERS
+    }
     if not found:
         return found
     for card in pool.cards():
         for holding in pool.holdings(card.id):
             standing = found.get(holding.tenant)
-            if standing is not None:
-                use = use_of(card, holding)
-                standing.has.add(use)
-                if holding.reserved:
-                    standing.reserved.add(use)
+            if standing is not None and holding.reserved:
+                standing.reserved.add(use_of(card, holding))
     largest = largest_cards(pool)
     for entry in line:
         standing = found.get(entry.request.tenant)

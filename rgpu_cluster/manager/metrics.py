@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rgpu_cluster.core.pool import Pool
     from rgpu_cluster.core.standing import Standing
     from rgpu_cluster.manager.shell import Shell
-    from rgpu_cluster.manager.uses import Use
+    from rgpu_cluster.manager.uses import CardUse
 
 # The kinds of events, each of which is counted: kind -> what the counter's help says.
 COUNTED = {
@@ -163,7 +163,7 @@ def pool_sums(shell: Shell) -> dict[tuple[str, str], Counter[str]]:
     return sums
 
 
-def _add_card(mine: Counter[str], card: Card, pool: Pool, use: Use, *, takes: bool) -> None:
+def _add_card(mine: Counter[str], card: Card, pool: Pool, use: CardUse, *, takes: bool) -> None:
     load = pool.load(card.id)
     mine["cards"] += 1
     mine["guaranteed"] += PPM if load.whole else load.used_ppm

@@ -179,7 +179,6 @@ def request_of(message: cluster_pb2.SubmitRequest, tenant: str, node: str, rack:
             "a reservation is of one node: leave out --across-nodes, or make one for each node"
         )
     quota, whole = message.quota, message.whole
-    profile = message.profile
     return Request(
         id=message.request_id,
         tenant=tenant,
@@ -198,11 +197,7 @@ def request_of(message: cluster_pb2.SubmitRequest, tenant: str, node: str, rack:
         max_slowdown_ppm=(
             message.max_slowdown_ppm if message.HasField("max_slowdown_ppm") else None
         ),
-        profile=(
-            Profile(profile.calls, profile.syncs, profile.up_bytes, profile.down_bytes)
-            if message.HasField("profile")
-            else Profile()
-        ),
+        profile=_profile(message),
         bandwidth_bps=message.bandwidth_bps,
         labels=_labels(message.neighbours),
         max_per_node=message.max_per_node,
@@ -215,6 +210,13 @@ def request_of(message: cluster_pb2.SubmitRequest, tenant: str, node: str, rack:
         weight=quota.weight if quota.HasField("weight") else 1,
         reserve_seconds=message.reserve_seconds,
     )
+
+
+def _profile(message: cluster_pb2.SubmitRequest) -> Profile:
+    if not message.HasField("profile"):
+        return Profile()
+    profile = message.profile
+    return Profile(profile.calls, profile.syncs, profile.up_bytes, profile.down_bytes)
 
 
 def _memory_ppm(message: cluster_pb2.SubmitRequest) -> int:

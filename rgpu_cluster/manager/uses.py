@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class CardUse:
     """What programs use of one card. lent_ppm: the device time beyond guaranteed shares."""
 
     used_ppm: int = 0
@@ -24,19 +24,19 @@ class Use:
     used_bytes: int = 0
 
 
-NOTHING = Use()
+NOTHING = CardUse()
 
 
 class Uses:
     """Uses by node and card. A node that leaves takes its own with it."""
 
     def __init__(self) -> None:
-        self._of: dict[str, dict[int, Use]] = {}
+        self._of: dict[str, dict[int, CardUse]] = {}
 
     def heard(self, node: str, rows: Iterable[agent_pb2.CardUse]) -> None:
         """Takes what a node says, which replaces what it has said before."""
         self._of[node] = {
-            row.ordinal: Use(
+            row.ordinal: CardUse(
                 min(row.used_ppm, PPM),
                 min(row.lent_ppm, row.used_ppm, PPM),
                 min(row.used_bytes, MAX_BYTES),
@@ -48,6 +48,6 @@ class Uses:
         """Forgets a node."""
         self._of.pop(node, None)
 
-    def of(self, card: CardId) -> Use:
+    def of(self, card: CardId) -> CardUse:
         """Returns what programs use of a card; nothing if its node does not say."""
         return self._of.get(card.node, {}).get(card.ordinal, NOTHING)

@@ -130,8 +130,8 @@ def check_never_above_a_card(world: World) -> None:
         assert len(held) == len(set(held))
 
 
-def check_at_rest(world: World) -> None:
-    """Everybody is back: no lease is lost or left over, and no request waits for a free card."""
+def bring_to_rest(world: World) -> None:
+    """Everybody comes back, and all messages arrive."""
     for daemon in world.daemons.values():
         daemon.connect()
     world.pass_time(100 * SECOND)
@@ -142,8 +142,20 @@ def check_at_rest(world: World) -> None:
     world.expire()
     world._again()
     world.settle()
-    pool = world.manager.pool
+
+
+def check_at_rest(world: World) -> None:
+    """No lease is lost or left over, and no request waits for a free card."""
+    bring_to_rest(world)
     assert all(booking.stage is Stage.PLACED for booking in world.manager.book)
+    held = check_leases(world)
+    check_books(world, held)
+    check_line(world)
+    check_grown(world)
+
+
+def check_leases(world: World) -> dict[str, set[CardId]]:
+    """Asserts that each client has all of its cards, or waits; returns the cards of each lease."""
     held: dict[str, set[CardId]] = {}
     attempts: dict[str, set[int]] = {}
     for daemon in world.daemons.values():
@@ -158,6 +170,12 @@ def check_at_rest(world: World) -> None:
     assert set(held) <= set(world.alive), "a lease without a client"
     waiting = {entry.request.id for entry in world.manager.line}
     assert set(world.alive) == set(held) | waiting, "a request was lost"
+    return held
+
+
+def check_books(world: World, held: dict[str, set[CardId]]) -> None:
+    """Asserts that the manager believes of each card what its daemon has."""
+    pool = world.manager.pool
     shown = {one.lease for card in pool.cards() for one in pool.holdings(card.id) if one.reserved}
     assert shown <= set(held), "room is kept for a reservation that is over"
     for request in held:
@@ -168,23 +186,26 @@ def check_at_rest(world: World) -> None:
             assert there == {
                 h.lease: size_of(daemon.as_told(h, card.id)) for h in daemon.on(card.id)
             }, "the books differ"
+
+
+def check_line(world: World) -> None:
+    """Asserts that no request waits that could have cards, by itself or because others give way."""
+    pool, line = world.manager.pool, world.manager.line
     accounts = Accounts(world.quotas, pool)
     accounts.begin()
-    for entry in world.manager.line:
-        gang = world.manager.line.gang(entry.gang) if entry.gang else [entry]
-        if len(gang) >= entry.gang_size and not accounts.why_not([x.request for x in gang])[0]:
+    gangs = [(entry, line.gang(entry.gang) if entry.gang else [entry]) for entry in line]
+    # The others of an incomplete gang have ended before it began.
+    whole = [(entry, gang) for entry, gang in gangs if len(gang) >= entry.gang_size]
+    for entry, gang in whole:
+        if not accounts.why_not([x.request for x in gang])[0]:
             accounts.not_placed(entry.request)
-    for entry in world.manager.line:
-        gang = world.manager.line.gang(entry.gang) if entry.gang else [entry]
-        if len(gang) < entry.gang_size:
-            continue  # the others have ended before it began
+    for entry, gang in whole:
         if accounts.why_not([one.request for one in gang])[0]:
             continue
         answer = place_all(pool, gang, world.manager.paths, PRESETS["fgd"])
         assert isinstance(answer, Refusal), "a card is free while a fitting request waits"
         if not entry.gang:
             assert not somebody_gives_way(world, entry.request), entry
-    check_grown(world)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

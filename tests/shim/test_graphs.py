@@ -6,59 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from helpers import clients
-
-START = """
-import ctypes, os, struct
-from ctypes import byref, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
-cuda.open()
-FUNCTION = ctypes.CFUNCTYPE(None, c_void_p)
-context = c_void_p()
-cuda("cuCtxGetCurrent", byref(context))
-
-def made(call, *rest):
-    handle = c_void_p()
-    cuda(call, byref(handle), *rest)
-    return handle
-
-def pinned(size):
-    memory = made("cuMemHostAlloc", c_size_t(size), 0)
-    return memory, (ctypes.c_char * size).from_address(memory.value)
-
-class Copy(ctypes.Structure):
-    _side = [("x", c_size_t), ("y", c_size_t), ("z", c_size_t), ("lod", c_size_t), ("type", c_int),
-             ("host", c_void_p), ("device", c_uint64), ("array", c_void_p), ("reserved", c_void_p),
-             ("pitch", c_size_t), ("height", c_size_t)]
-    _fields_ = ([("from_" + n, t) for n, t in _side] + [("to_" + n, t) for n, t in _side] +
-                [("width", c_size_t), ("rows", c_size_t), ("depth", c_size_t)])
-
-def copy(to, source, width, rows=1, depth=1, **more):
-    sides = {}
-    for side, address in (("to", to), ("from", source)):
-        host = isinstance(address, c_void_p)
-        sides[side + "_type"] = 1 if host else 2
-        sides[side + ("_host" if host else "_device")] = address.value if host else address
-    return Copy(width=width, rows=rows, depth=depth, **sides, **more)
-
-def add(graph, call, params, *after, **more):
-    before = (c_void_p * len(after))(*[n.value for n in after])
-    extra = [context] if "ctx" in more else []
-    return made(call, graph, before, c_size_t(len(after)), byref(params), *extra)
-
-def ready(graph, flags=0):
-    return made("cuGraphInstantiateWithFlags", graph, c_uint64(flags))
-
-def attribute(which):
-    value = c_uint64()
-    cuda("cuDeviceGetGraphMemAttribute", 0, which, byref(value))
-    return value.value
-"""
-
-
-def _said(server: str, source: str, **variables: str) -> list[str]:
-    code, output, errors = clients.run(server, START + source, **variables)
-    assert code == 0, errors
-    return output.split("\n")[:-1]
+from helpers.graph_programs import said
 
 
 def test_memory_of_a_graph_is_there_until_everything_of_it_is_gone(server: str) -> None:
@@ -88,7 +36,7 @@ cuda("cuGraphExecDestroy", exec_)
 cuda.synchronize()
 print((before - cuda.memory()[0]) // MIB, attribute(2), attribute(3) // MIB)
 """
-    assert _said(server, source) == ["64 0 64", "64 9", "1", "0 0", "1", "64", "0 0 64"]
+    assert said(server, source) == ["64 0 64", "64 9", "1", "0 0", "1", "64", "0 0 64"]
 
 
 def test_an_allocation_above_the_lease_is_refused_when_the_node_is_added(server: str) -> None:
@@ -98,7 +46,7 @@ cuda("cuStreamBeginCapture_v2", stream, 2)
 print(cuda.result("cuMemAllocAsync", byref(address), c_size_t(1 << 40), stream))
 cuda("cuStreamEndCapture", stream, byref(graph))
 """
-    assert _said(server, source, RGPU_MEMORY=str(256 << 20)) == ["2"]
+    assert said(server, source, RGPU_MEMORY=str(256 << 20)) == ["2"]
 
 
 def test_host_memory_of_every_shape(server: str) -> None:
@@ -134,7 +82,7 @@ start = 3 + (2 * 9 + 1) * 120
 print(all(row(got, z, y, 110, 7) == row(given, z, y, 120, 9, start) for z, y in rows))
 print(all(got[(z * 7 + y) * 110 + 100:(z * 7 + y + 1) * 110] == bytes(10) for z, y in rows))
 """
-    assert _said(server, source) == ["True True"] * 3 + ["True", "True"]
+    assert said(server, source) == ["True True"] * 3 + ["True", "True"]
 
 
 def test_a_launch_keeps_what_it_found(server: str) -> None:
@@ -167,7 +115,7 @@ cuda("cuGraphLaunch", exec_, stream)
 cuda("cuStreamSynchronize", stream)
 print(cuda.download(device, 8).decode().strip(), seen)
 """
-    assert _said(server, source) == ["first [1]", "second [1, 2]"]
+    assert said(server, source) == ["first [1]", "second [1, 2]"]
 
 
 def test_a_copy_may_change_its_length(server: str) -> None:
@@ -188,7 +136,7 @@ cuda("cuGraphLaunch", exec_, stream)
 cuda("cuStreamSynchronize", stream)
 print(got[:size] == given[:size], got[size:] == bytes((1 << 20) - size))
 """
-    assert _said(server, source) == ["True True"]
+    assert said(server, source) == ["True True"]
 
 
 def test_a_graph_is_drawn(server: str, tmp_path: Path) -> None:
@@ -198,7 +146,7 @@ first = made("cuGraphAddEmptyNode", graph, None, c_size_t(0))
 made("cuGraphAddEmptyNode", graph, byref(first), c_size_t(1))
 cuda("cuGraphDebugDotPrint", graph, {str(tmp_path / "graph.dot")!r}.encode(), 0)
 """
-    _said(server, source)
+    said(server, source)
     text = (tmp_path / "graph.dot").read_text()
     assert text.startswith("digraph")
     assert text.count("->") == 1
@@ -218,7 +166,7 @@ print(gone.is_set())
 cuda("cuGraphExecDestroy", exec_)
 print(gone.wait(20))
 """
-    assert _said(server, source) == ["False", "True"]
+    assert said(server, source) == ["False", "True"]
 
 
 def test_a_graph_whose_module_is_gone_is_refused(server: str) -> None:
@@ -239,7 +187,7 @@ cuda("cuModuleUnload", module)
 cuda("cuGraphLaunch", exec_, None)
 print(cuda.result("cuCtxSynchronize"), cuda.result("cuCtxSynchronize"))
 """
-    assert _said(server, source) == ["400 0"]
+    assert said(server, source) == ["400 0"]
 
 
 def test_clusters_are_refused_by_a_kernel_node_as_by_a_launch(server: str) -> None:
@@ -261,7 +209,7 @@ for attribute in (4, 11):  # CLUSTER_DIMENSION, PREFERRED_CLUSTER_DIMENSION
 cuda("cuGraphLaunch", ready(graph), None)
 cuda.synchronize()
 """
-    assert _said(server, source) == ["801 1 0 [1, 1, 1]"] * 2
+    assert said(server, source) == ["801 1 0 [1, 1, 1]"] * 2
 
 
 def test_a_captured_launch_keeps_its_attributes(server: str) -> None:
@@ -289,7 +237,7 @@ for attribute in (8, 4, 5, 2, 14):  # PRIORITY, CLUSTER_DIMENSION, its policy, C
 cuda("cuGraphLaunch", ready(graph), stream)
 print(cuda.result("cuStreamSynchronize", stream))
 """
-    assert _said(server, source) == ["[-3, 0] [1, 1] [1, 0] [1, 0] [0, 0] 0"]
+    assert said(server, source) == ["[-3, 0] [1, 1] [1, 0] [1, 0] [0, 0] 0"]
 
 
 def test_bad_handles_do_no_harm(server: str) -> None:
@@ -304,7 +252,7 @@ for handle in (exec_, graph, stream, c_void_p(0), c_void_p(0x1234)):
 print(cuda.result("cuGraphDestroy", stream), cuda.result("cuGraphDestroy", graph),
       cuda.result("cuGraphDestroy", graph))
 """
-    assert _said(server, source) == ["1 1 1 " * 5 + "1 0 1"]
+    assert said(server, source) == ["1 1 1 " * 5 + "1 0 1"]
 
 
 def test_a_forked_child_has_graphs_of_its_own(server: str) -> None:
@@ -319,7 +267,7 @@ if child == 0:
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 cuda("cuStreamEndCapture", stream, byref(c_void_p()))
 """
-    assert _said(server, source) == ["0"]
+    assert said(server, source) == ["0"]
 
 
 def test_a_refused_instantiation_harms_no_later_call(server: str) -> None:
@@ -338,7 +286,7 @@ policy = (c_uint64 * 8)()
 cuda("cuStreamGetAttribute", None, 3, byref(policy))
 assert policy[0] & 0xFFFFFFFF == 1, "CU_SYNC_POLICY_AUTO"
 """
-    assert _said(server, source) == []
+    assert said(server, source) == []
 
 
 def test_an_event_of_other_processes_is_refused_in_a_graph(server: str) -> None:
@@ -356,79 +304,4 @@ cuda("cuStreamEndCapture", stream, byref(graph))
 print(cuda.result("cuGraphInstantiateWithFlags", byref(c_void_p()), graph, c_uint64(0)))
 cuda.synchronize()
 """
-    assert _said(server, source) == ["801", "801", "801"]
-
-
-def test_values_of_graphs_that_were_never_instantiated_are_given_back(server: str) -> None:
-    """A value takes 8 bytes of the context's memory, in pages that are charged."""
-    source = """
-before = cuda.memory()[0]
-def make(count):
-    graph, handle = made("cuGraphCreate", 0), c_uint64()
-    for _ in range(count):
-        cuda("cuGraphConditionalHandleCreate", byref(handle), graph, None, 1, 1)
-    return graph
-for _ in range(4):
-    graph = make(300)
-    copy = made("cuGraphClone", graph)
-    cuda("cuGraphDestroy", graph)
-    cuda("cuGraphDestroy", copy)
-print(before - cuda.memory()[0], cuda.result("cuCtxSynchronize"))
-graph = make(300)
-copy = made("cuGraphClone", graph)
-cuda("cuGraphDestroy", graph)
-make(300)   # the copy still has the values
-print(before - cuda.memory()[0])
-if os.fork() == 0:
-    os._exit(0)
-os.wait()
-context = c_void_p()
-cuda("cuCtxCreate_v2", byref(context), 0, 0)
-graph = make(10)
-cuda("cuCtxDestroy_v2", context)   # and the values with it
-cuda("cuGraphDestroy", graph)
-cuda("cuCtxSetCurrent", made_first)
-print(cuda.result("cuCtxSynchronize"))
-"""
-    source = source.replace("before =", "made_first = context\nbefore =", 1)
-    assert _said(server, source) == ["4096 0", "8192", "0"]
-
-
-def test_an_update_takes_the_values_of_another_graph(server: str) -> None:
-    """They are then those of the executable graph, so no other can be made with them."""
-    source = """
-def build(value):
-    graph, node, handle = made("cuGraphCreate", 0), c_void_p(), c_uint64()
-    cuda("cuGraphConditionalHandleCreate", byref(handle), graph, context, value, 1)
-    words = (c_uint64 * 32)(13, 0, handle.value, 1 << 32, 0, context.value)
-    cuda("cuGraphAddNode_v2", byref(node), graph, None, None, c_size_t(0), byref(words))
-    body = c_void_p.from_address(words[4])
-    params = (c_uint64 * 5)(memory, 0, 7 | 4 << 32, 1, 1)
-    cuda("cuGraphAddMemsetNode", byref(node), body, None, c_size_t(0), byref(params), context)
-    return graph
-
-def run(value):
-    cuda("cuMemsetD32_v2", c_uint64(memory), 0, c_size_t(1))
-    cuda("cuGraphLaunch", exec_, None)
-    assert struct.unpack("<I", cuda.download(memory, 4)) == (value,)
-
-memory, info = cuda.alloc(4), (c_uint64 * 3)()
-exec_ = made("cuGraphInstantiateWithFlags", build(0), c_uint64(0))
-run(0)
-first, second = build(1), build(0)
-update = lambda graph: cuda.result("cuGraphExecUpdate_v2", exec_, graph, byref(info))
-print(update(first))
-run(7)
-print(update(first), cuda.result("cuGraphInstantiateWithFlags", byref(c_void_p()), first, c_uint64(0)))
-run(7)
-before = cuda.memory()[0]
-for _ in range(40):
-    assert update(second) == 0
-    run(0)
-    cuda("cuGraphDestroy", second)
-    second = build(0)
-cuda.synchronize()
-print(before - cuda.memory()[0], update(build(1)))
-run(7)
-"""
-    assert _said(server, source) == ["0", "0 801", "0 0"]
+    assert said(server, source) == ["801", "801", "801"]

@@ -141,8 +141,6 @@ CUresult MakeExport(Executor& executor, MappableMemory* memory) {
 CUresult OpenExport(Executor& executor, wire::ByteView token, Exports::Opened* opened) {
   const CUresult result = executor.exports().Open(token, Shared::kMappable, 0, opened);
   if (result != CUDA_ERROR_INVALID_CONTEXT) return result;
-  executor.role().Yield();
-  executor.poller().Hurry();
   executor.reaper().WaitAll();
   return executor.exports().Open(token, Shared::kMappable, 0, opened);
 }
