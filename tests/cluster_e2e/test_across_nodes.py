@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from helpers.command import run_rgpu_plain
 from helpers.manager import ManagerProcess
-from helpers.nodes import Nodes, ended, started, where
+from helpers.nodes import Nodes, check_end, ended, started, where
 from helpers.two_devices import HEAD
 from helpers.waiting import wait_until
 
@@ -132,7 +132,7 @@ def test_a_rack_gives_as_many_cards_as_it_may(nodes: Nodes) -> None:
         name, _ = where(run)
         assert name in ("gpu1", "gpu2")
         assert held(nodes, "gpu3") == [1]
-        assert ended(run)[1] == ["41"]
+        check_end(run, "41")
     said = refused(nodes, "--cards", "3", "--max-per-rack", "1", "--wait")
     assert "too few racks for 3 cards with at most 1 in each" in said
     assert "raise --max-per-rack" in said
@@ -163,7 +163,7 @@ def test_nothing_is_held_while_one_card_is_missing(nodes: Nodes) -> None:
             assert held(nodes, "gpu1", "gpu2", "gpu3") == [0, 1, 0]
             assert ended(full)[0] == 0
             assert len(where_all(run)) == 3
-            assert ended(run)[1] == ["42"]
+            check_end(run, "42")
 
 
 def test_a_server_that_does_not_answer_costs_the_others_nothing(nodes: Nodes) -> None:
@@ -176,7 +176,7 @@ def test_a_server_that_does_not_answer_costs_the_others_nothing(nodes: Nodes) ->
         wait_until(lambda: held(nodes, "gpu1", "gpu3") == [0, 0], 60)
         nodes.signal("gpu2", signal.SIGCONT)
         assert len(where_all(run)) == 3
-        assert ended(run)[1] == ["42"]
+        check_end(run, "42")
 
 
 def test_a_manager_that_is_killed_between_the_grants_leaves_no_half(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_manager_that_is_killed_between_the_grants_leaves_no_half(tmp_path: Pa
         nodes.signal("gpu3", signal.SIGCONT)
         assert len(where_all(run)) == 3
         assert [len(keys) for keys in nodes.booked().values()] == [1, 1, 1]
-        assert ended(run)[1] == ["42"]
+        check_end(run, "42")
         nodes.idle()
 
 
@@ -206,7 +206,7 @@ def test_a_server_that_refuses_its_part_gives_the_others_back(nodes: Nodes, tmp_
         assert held(nodes, "gpu1", "gpu2", "gpu3") == [0, 0, 0]
         with started(nodes.manager.address, *ACROSS, "--tenant", "bob", source=COPIES) as run:
             assert len(where_all(run)) == 3
-            assert ended(run)[1] == ["42"]
+            check_end(run, "42")
     finally:
         nodes.kill("gpu3")
         nodes.start("gpu3")
@@ -228,7 +228,7 @@ def test_servers_that_are_listed_give_cards_together(nodes: Nodes) -> None:
     with started("", *wish, "--max-per-node", "1", source=COPIES) as run:
         assert run.stdout is not None
         assert run.stdout.readline() == "3\n"
-        assert ended(run)[1] == ["42"]
+        check_end(run, "42")
     done = run_rgpu_plain("run", *wish, "--", "true")
     assert "--across-nodes takes cards of several nodes" in done.stderr
     done = run_rgpu_plain("run", *wish, "--max-per-rack", "1", "--", "true")

@@ -137,16 +137,15 @@ def test_a_manager_that_dies_leaves_small_leases_and_the_next_one_has_them_grow(
     one: Nodes,
 ) -> None:
     address = one.manager.address
-    with (
-        started(address, *ELASTIC, "--tenant", "eve") as first,
-        started(address, "-v", "--share", "60%", "--memory", "64MiB", "--tenant", "eve") as second,
-    ):
+    wish = ("-v", "--share", "60%", "--memory", "64MiB", "--tenant", "eve")
+    with started(address, *ELASTIC, "--tenant", "eve") as first:
         elastic = where(first)[1]
-        where(second)
-        one.manager.restart()
-        one.manager.has("gpu1")
-        assert lease_of(one, elastic)["wanted_ppm"] == 800_000
-        assert ended(second)[0] == 0
+        with started(address, *wish) as second:
+            where(second)
+            one.manager.restart()
+            one.manager.has("gpu1")
+            assert lease_of(one, elastic)["wanted_ppm"] == 800_000
+            assert ended(second)[0] == 0
         wait_until(lambda: share_on_server(one, elastic) == 800_000)
         assert ended(first)[0] == 0
     one.idle()

@@ -176,3 +176,9 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, list[str], str]:
     """Lets a program end; returns its exit status, its lines and its errors."""
     output, errors = process.communicate("\n", timeout=_SECONDS)
     return process.returncode, output.splitlines(), errors
+
+
+def check_end(process: subprocess.Popen[str], *expected: str) -> None:
+    """Lets a program end; asserts that it has succeeded, and printed these lines."""
+    status, lines, errors = ended(process)
+    assert (status, lines) == (0, list(expected)), f"{status} {lines} {errors}"

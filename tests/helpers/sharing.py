@@ -70,9 +70,11 @@ def processes(server: str, lease: str, count: int = 2) -> Iterator[list[Process]
 
 
 def await_used(process: Process, wanted: int) -> None:
-    """Waits until the lease holds so much: the end of a process takes a moment."""
+    """Waits until the lease holds so much: the end of a process takes a moment. While the charge of
+    an export goes from one session to another, it counts for both.
+    """
     step = (
         "from helpers.waiting import wait_until\n"
-        f"wait_until(lambda: used() == {wanted}, 60)\nsay(used())"
+        f"wait_until(lambda: used() == {wanted}, 60)\nsay(1)"
     )
-    assert process.run(step) == str(wanted)
+    process.run(step)

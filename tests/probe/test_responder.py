@@ -250,9 +250,10 @@ def test_the_silent_make_room(listen: Listen) -> None:
 
 def test_two_peers_do_not_keep_out_a_third(listen: Listen) -> None:
     with listen("places", "4", "places-per-peer", "2", "idle-ms", "60000") as responder:
-        crowd = [connect(responder, REQUEST, f"127.0.0.{2 + i // 2}") for i in range(4)]
-        for one in crowd:
-            assert answer(one)
+        crowd = []
+        for i in range(4):  # one after the other, so that their order is known
+            crowd.append(connect(responder, REQUEST, f"127.0.0.{2 + i // 2}"))
+            assert answer(crowd[-1])
         with Line(responder.tcp) as line:
             assert line.ping(1, 1)
             with connect(responder, REQUEST, "127.0.0.4") as fourth:
