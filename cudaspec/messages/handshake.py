@@ -29,6 +29,7 @@ ENUMERATIONS = [
             "CLAIM": 8,
             "WAIT": 9,
             "COMPILED": 10,
+            "SEAM": 11,
         },
         "The keys of wishes. A server ignores keys that it does not know.",
     )

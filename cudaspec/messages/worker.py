@@ -134,6 +134,13 @@ MESSAGES = [
         (Part("u64 number", "number of the export"),),
     ),
     Message(
+        8,
+        "WARN",
+        "daemon",
+        "The worker sends this sentence to the program, which goes on.",
+        (Part("line sentence", "what the program is to know", most="MAX_LINE_BYTES"),),
+    ),
+    Message(
         16,
         "READY",
         "worker",

@@ -50,7 +50,7 @@ FUNCTIONS = [
     # Streams and events.
     "cuStreamCreate", "cuStreamCreateWithPriority", "cuStreamDestroy_v2", "cuStreamSynchronize", "cuStreamQuery",
     "cuStreamWaitEvent", "cuStreamWaitValue32_v2", "cuStreamWaitValue64_v2", "cuStreamWriteValue32_v2",
-    "cuStreamWriteValue64_v2", "cuStreamGetPriority",
+    "cuStreamWriteValue64_v2", "cuStreamBatchMemOp_v2", "cuStreamGetPriority",
     "cuEventCreate", "cuEventDestroy_v2", "cuEventRecord", "cuEventRecordWithFlags", "cuEventQuery",
     "cuEventSynchronize", "cuEventElapsedTime_v2",
     # Graphs.
@@ -67,7 +67,7 @@ FUNCTIONS = [
 
 # Null if an older driver lacks them.
 OPTIONAL = [
-    "cuCtxCreate_v4", "cuEventElapsedTime_v2", "cuFuncIsLoaded", "cuFuncLoad", "cuFuncGetParamInfo",
+    "cuCtxCreate_v4", "cuStreamBatchMemOp_v2", "cuEventElapsedTime_v2", "cuFuncIsLoaded", "cuFuncLoad", "cuFuncGetParamInfo",
     "cuKernelGetParamInfo", "cuFuncGetName", "cuKernelGetName", "cuModuleGetFunctionCount",
     "cuModuleEnumerateFunctions", "cuLibraryGetKernelCount", "cuLibraryEnumerateKernels", "cuCtxSetFlags",
     "cuArrayGetPlane", "cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col", "cuTensorMapEncodeIm2colWide",

@@ -154,11 +154,13 @@ def smaller(a: int, b: int, kind: str, *, larger: bool = False) -> int:
 
 
 def to_integer(a: int, kind: str, bits: int, *, with_sign: bool, mode: str) -> int:
-    """cvt to an integer: out of range gives the nearest, NaN gives 0."""
+    """cvt to an integer: out of range gives the nearest. NaN gives 0, or the highest bit alone if
+    the source is f64 or the integer has 64 bits.
+    """
     x = decode(a, kind)
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if with_sign else (0, mask(bits))
     if math.isnan(x):
-        return 0
+        return 1 << bits - 1 if kind == "f64" or bits == 64 else 0
     if math.isinf(x):
         return (high if x > 0 else low) & mask(bits)
     whole = {

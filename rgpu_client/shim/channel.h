@@ -51,6 +51,8 @@ class NoticeHandler {
   // Its stream has come to `call`; `callback` is its number for CALLBACK_DONE. 0: the stream never
   // comes there, because the session has failed with `status`.
   virtual void OnCallback(uint64_t callback, const HostCall& call, CUresult status) = 0;
+  // The server's reason for the end of a connection that gave none; empty: none either.
+  virtual std::string WhyEnded() { return {}; }
   // Called once per session, with the reason why every later call fails.
   virtual void OnSticky(CUresult status, std::string_view sentence) = 0;
 
@@ -204,6 +206,10 @@ class Channel {
   // Makes every later call return `status`. Only the first sticky error takes effect.
   void SetSticky(CUresult status, std::string_view sentence);
 
+  // Before any thread uses the channel: handles frames until one says that the session has ended,
+  // or the connection ends, or the time is over.
+  void AwaitEnd(int timeout_ms);
+
   // Ends the loan of memory that was posted as `lent` bulk: afterwards its owner may change it.
   void TakeBack(const void* memory, size_t bytes) { connection_->TakeBack(memory, bytes); }
 
@@ -328,7 +334,7 @@ class Channel {
   bool ReadWithoutBlocking();
   bool ExpectedMeets(uint64_t address, uint64_t bytes) const;
   bool ReadBuffered();
-  void Handle(const wire::FrameHeader& header, wire::ByteView head);
+  bool Handle(const wire::FrameHeader& header, wire::ByteView head);
   void HandleReply(const wire::FrameHeader& header, wire::ByteView head);
   bool HandleData(const wire::FrameHeader& header, wire::ByteView head);
   bool HandleDelivery(const wire::FrameHeader& header, wire::ByteView head);

@@ -4,6 +4,7 @@
 
 #include "rgpu_client/shim/channel.h"
 #include "rgpu_client/shim/pump.h"
+#include "rgpu_common/native/base/clock.h"
 
 namespace rgpu::shim {
 namespace {
@@ -38,11 +39,13 @@ void Channel::ReadUntil(std::condition_variable& wake, Done done) {
       if (state == ReadState::kMalformed) Lost("the server sent bytes that are not a frame");
       lock.lock();
     }
-    lock.unlock();
-    // Handle the frames that arrived together with the answer. They lie in the reader's memory, so
-    // no other thread would notice them before more bytes arrive.
-    ReadBuffered();
-    lock.lock();
+    if (!lost_) {
+      lock.unlock();
+      // Handle the frames that arrived together with the answer. They lie in the reader's memory,
+      // so no other thread would notice them before more bytes arrive.
+      ReadBuffered();
+      lock.lock();
+    }
     leading_ = false;
     HandOver();
     return;
@@ -55,8 +58,7 @@ bool Channel::ReadBuffered() {
   ByteView head;
   while (reader_->has_buffered()) {
     const ReadState state = reader_->Next(&header, &head, 0);
-    if (state != ReadState::kFrame) return false;
-    Handle(header, head);
+    if (state != ReadState::kFrame || !Handle(header, head)) return false;
   }
   return true;
 }
@@ -81,7 +83,8 @@ bool Channel::ReadWithoutBlocking() {
   FrameHeader header;
   ByteView head;
   ReadState state;
-  while ((state = reader_->Next(&header, &head, 0)) == ReadState::kFrame) Handle(header, head);
+  while ((state = reader_->Next(&header, &head, 0)) == ReadState::kFrame && Handle(header, head)) {
+  }
   if (state == ReadState::kClosed) Lost(LostSentence("the server ended the connection"));
   if (state == ReadState::kMalformed) Lost("the server sent bytes that are not a frame");
   const std::lock_guard lock(receive_mutex_);
@@ -91,6 +94,16 @@ bool Channel::ReadWithoutBlocking() {
 }
 
 void Channel::Poll() { ReadWithoutBlocking(); }
+
+void Channel::AwaitEnd(int timeout_ms) {
+  const base::Deadline deadline(timeout_ms);
+  FrameHeader header;
+  ByteView head;
+  while (sticky() == CUDA_SUCCESS &&
+         reader_->Next(&header, &head, deadline.left_ms()) == ReadState::kFrame) {
+    Handle(header, head);
+  }
+}
 
 // Exists while the leader copies bytes into memory of the program, or into a sink on the stack of a
 // waiting thread.
@@ -176,13 +189,15 @@ CUresult Channel::WaitForDeliveries(uint64_t address, uint64_t bytes) {
   return status;
 }
 
-// The connection's own reason for its end if it has one, else `plain`.
+// The connection's own reason for its end if it has one, else the server's, else `plain`.
 std::string Channel::LostSentence(const char* plain) const {
   std::string reason = connection_->LostReason();
+  if (reason.empty() && !leaving_) reason = handler_->WhyEnded();
   return reason.empty() ? plain : reason;
 }
 
-void Channel::Handle(const FrameHeader& header, ByteView head) {
+// Returns false if the frame ended the session: what the server sent after it is not believed.
+bool Channel::Handle(const FrameHeader& header, ByteView head) {
   bulk_bytes_.fetch_add(header.bulk_bytes, std::memory_order_relaxed);
   bool understood = true;
   switch (header.kind) {
@@ -203,9 +218,10 @@ void Channel::Handle(const FrameHeader& header, ByteView head) {
   }
   // A handler also fails when the connection ends within a frame; LostSentence then gives the
   // reason.
-  if (understood) return;
+  if (understood) return true;
   Lost(LostSentence(wrong_ != nullptr ? wrong_
                                       : "the server sent a frame that makes no sense here"));
+  return false;
 }
 
 // What a handler returns that can say what is wrong with the frame.

@@ -16,6 +16,8 @@ namespace rgpu::shim {
 namespace {
 
 constexpr int kSendTimeoutMs = 30000;
+// The server answers ATTACH at once. No program waits for the answer unless its session has ended.
+constexpr int kAnswerMs = 1000;
 constexpr uint64_t kRowsPerSend = 512;
 
 wire::FrameHeader Header(wire::Control message) {
@@ -54,6 +56,23 @@ bool ControlLane::Attach(const std::string& uri, const wire::Welcome& welcome) {
     connection_ = std::move(lane);
   }
   return true;
+}
+
+std::string ControlLane::WhyRefused() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || connection_ == nullptr || lane_ != nullptr) return {};
+  if (std::exchange(answered_, true)) return {};
+  transport::FrameReader reader(connection_.get(), wire::kMaxHeadBytes);
+  wire::FrameHeader header;
+  wire::ByteView head;
+  if (reader.Next(&header, &head, kAnswerMs) != transport::ReadState::kFrame ||
+      header.kind != wire::Kind::kHandshake ||
+      header.opcode != static_cast<uint16_t>(wire::Handshake::kRefused)) {
+    return {};
+  }
+  wire::Reader fields(head.data, head.size);
+  wire::Refused refused;
+  return Get(fields, &refused) ? refused.sentence : std::string();
 }
 
 bool ControlLane::SendPulled(const wire::Pull& pull, const HostRegion& source, uint64_t start) {

@@ -36,6 +36,10 @@ class ControlLane {
   // Tells the worker that a host function has returned, or that a stream may go on. In a process
   // with several sessions the caller does not wait for the lane: it may serve another session.
   void SendCallbackDone(uint64_t callback);
+  // After the command lane has ended: the server's reason if it refused this lane, because the
+  // session had ended before. Empty if it did not, or if the lane survives cuts: RESUME then brings
+  // the reason.
+  std::string WhyRefused();
   // Tells the worker that the session ends in good order. Waits at most `timeout_ms` to send it.
   void Bye(int timeout_ms);
   // In a forked child: gives the connection up without sending anything.
@@ -53,6 +57,7 @@ class ControlLane {
   std::mutex mutex_;
   std::unique_ptr<transport::Connection> connection_;
   transport::Lane* lane_ = nullptr;  // connection_ as a lane, if it survives cuts
+  bool answered_ = false;            // mutex_; the answer to ATTACH was read
   std::vector<uint8_t> rest_;        // mutex_; of a frame that did not fit, to be sent first
 
   std::mutex left_mutex_;

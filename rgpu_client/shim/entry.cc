@@ -29,6 +29,8 @@ EntryGuard::EntryGuard(uint32_t index, uint32_t flags) : index_(index), flags_(f
       status_ = CUDA_ERROR_NOT_PERMITTED;
     }
   }
+  if (PagedHas(kMirrors)) [[unlikely]]
+    ShowMemory();
   if ((flags & kPerThreadStream) != 0) ThisThread().per_thread_stream = true;
   if (TraceOn()) {
     ThisThread().call_index = index;
@@ -82,6 +84,13 @@ void EntryGuard::SettleMemory(CUresult result) const {
   for (Session* const session : LiveSessions()) {
     session->paged().AfterCall(result == CUDA_SUCCESS && TellsCompletion(index_));
   }
+}
+
+// A stream may wait for a value that the program has written since its last call.
+void EntryGuard::ShowMemory() const {
+  if ((flags_ & kMayWait) == 0 || status_ != CUDA_SUCCESS || CurrentPhase() != Phase::kReady)
+    return;
+  for (Session* const session : LiveSessions()) session->paged().BeforeCall();
 }
 
 bool IsDevice(CUdevice ordinal) { return CurrentSession()->devices().Find(ordinal) != nullptr; }

@@ -39,6 +39,7 @@ class EntryGuard : public base::EntryStatus {
  private:
   void NoteFailure(CUresult result) const;
   void SettleMemory(CUresult result) const;
+  void ShowMemory() const;
 
   const uint32_t index_;
   const uint32_t flags_;

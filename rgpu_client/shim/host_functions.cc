@@ -4,7 +4,9 @@
 
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
+#include <utility>
 
 #include "rgpu_client/shim/paged/active.h"
 #include "rgpu_client/shim/runtime.h"
@@ -41,27 +43,42 @@ void ForEachPaged(void (PagedMemory::*act)()) {
   for (Session* const session : LiveSessions()) (session->paged().*act)();
 }
 
+// Waits for the next one.
+[[gnu::noinline]] const Due* Next(Queue& queue) {
+  std::unique_lock lock(queue.mutex);
+  queue.added.wait(lock, [&] { return !queue.due.empty(); });
+  auto due = std::make_unique<const Due>(std::move(queue.due.front()));
+  queue.due.pop_front();
+  return due.release();
+}
+
+[[gnu::noinline]] void Prepare() {
+  if (PagedHas(kTrackedRanges | kMirrors)) ForEachPaged(&PagedMemory::BeforeHostFunction);
+}
+
+[[gnu::noinline]] void Finish(const Due* passed) {
+  const std::unique_ptr<const Due> due(passed);
+  if (PagedHas(kTrackedRanges | kMirrors)) ForEachPaged(&PagedMemory::AfterHostFunction);
+  if (due->callback != 0) due->control->SendCallbackDone(due->callback);
+}
+
+// A host function may end its thread: Python's does, when the interpreter ends meanwhile. That
+// unwinds this function and its caller, and the process is aborted if one of them has something to
+// destroy. So neither has: what has is in functions that are never inlined.
 void RunAll() {
   // EntryGuard looks for a host function only in threads in which cancellation is disabled.
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
   t_in_host_function = true;
-  Queue& queue = *g_queue;
   for (;;) {
-    std::unique_lock lock(queue.mutex);
-    queue.added.wait(lock, [&] { return !queue.due.empty(); });
-    const Due due = queue.due.front();
-    queue.due.pop_front();
-    lock.unlock();
-    const HostCall& call = due.call;
-    const bool paged = PagedHas(kTrackedRanges | kMirrors);
-    if (paged) ForEachPaged(&PagedMemory::BeforeHostFunction);
+    const Due* const due = Next(*g_queue);
+    const HostCall& call = due->call;
+    Prepare();
     if (call.function != nullptr) {
       call.function(call.data);
     } else {
-      call.callback(call.stream, due.status, call.data);
+      call.callback(call.stream, due->status, call.data);
     }
-    if (paged) ForEachPaged(&PagedMemory::AfterHostFunction);
-    if (due.callback != 0) due.control->SendCallbackDone(due.callback);
+    Finish(due);
   }
 }
 

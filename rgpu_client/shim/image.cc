@@ -44,6 +44,12 @@ bool CanRead(const uint8_t* address) {
   return readable;
 }
 
+// Notes that an image of `bytes` is too long to be sent, if it is.
+bool IsTooLong(uint64_t bytes, bool* too_long) {
+  *too_long = bytes > kMaxImageBytes;
+  return *too_long;
+}
+
 // Copies a header from memory that may end anywhere. False: it is not readable as a whole.
 template <typename T>
 bool Load(const uint8_t* at, T* value) {
@@ -52,15 +58,15 @@ bool Load(const uint8_t* at, T* value) {
   return true;
 }
 
-std::optional<Image> Checked(const uint8_t* data, uint64_t bytes) {
-  if (bytes == 0 || bytes > kMaxImageBytes || ReadableBytes(data, bytes) < bytes) {
+std::optional<Image> Checked(const uint8_t* data, uint64_t bytes, bool* too_long) {
+  if (bytes == 0 || IsTooLong(bytes, too_long) || ReadableBytes(data, bytes) < bytes) {
     return std::nullopt;
   }
   return Image{data, bytes};
 }
 
 // The length of a fatbin, from its header.
-std::optional<Image> MeasureFatbin(const uint8_t* data) {
+std::optional<Image> MeasureFatbin(const uint8_t* data, bool* too_long) {
   struct {
     uint32_t magic;
     uint16_t version;
@@ -68,17 +74,17 @@ std::optional<Image> MeasureFatbin(const uint8_t* data) {
     uint64_t payload_bytes;
   } header;
   static_assert(sizeof(header) == 16);
-  if (!Load(data, &header) || header.payload_bytes > kMaxImageBytes) return std::nullopt;
-  return Checked(data, header.header_bytes + header.payload_bytes);
+  if (!Load(data, &header) || IsTooLong(header.payload_bytes, too_long)) return std::nullopt;
+  return Checked(data, header.header_bytes + header.payload_bytes, too_long);
 }
 
 // The length of an ELF file: the end of the last section, segment or header table.
-std::optional<Image> MeasureElf(const uint8_t* data) {
+std::optional<Image> MeasureElf(const uint8_t* data, bool* too_long) {
   Elf64_Ehdr header;
   if (!Load(data, &header) || header.e_ident[EI_CLASS] != ELFCLASS64) return std::nullopt;
   uint64_t end = header.e_ehsize;
-  const auto extend = [&end](uint64_t offset, uint64_t bytes) {
-    if (offset > kMaxImageBytes || bytes > kMaxImageBytes) return false;
+  const auto extend = [&end, too_long](uint64_t offset, uint64_t bytes) {
+    if (IsTooLong(std::max(offset, bytes), too_long)) return false;
     end = std::max(end, offset + bytes);
     return true;
   };
@@ -97,11 +103,11 @@ std::optional<Image> MeasureElf(const uint8_t* data) {
     if (!Load(data + header.e_phoff + i * header.e_phentsize, &segment)) return std::nullopt;
     if (!extend(segment.p_offset, segment.p_filesz)) return std::nullopt;
   }
-  return Checked(data, end);
+  return Checked(data, end, too_long);
 }
 
 // The length of PTX text, including the zero byte that ends it.
-std::optional<Image> MeasureText(const uint8_t* data) {
+std::optional<Image> MeasureText(const uint8_t* data, bool* too_long) {
   uint64_t bytes = 0;
   while (bytes < kMaxImageBytes) {
     const uint64_t in_page = kPage - (reinterpret_cast<uint64_t>(data) + bytes) % kPage;
@@ -109,10 +115,12 @@ std::optional<Image> MeasureText(const uint8_t* data) {
     const void* zero = memchr(data + bytes, 0, in_page);
     if (zero != nullptr) {
       const auto length = static_cast<uint64_t>(static_cast<const uint8_t*>(zero) - data);
-      return length == 0 ? std::nullopt : std::optional(Image{data, length + 1});
+      if (length == 0 || IsTooLong(length + 1, too_long)) return std::nullopt;
+      return Image{data, length + 1};
     }
     bytes += in_page;
   }
+  *too_long = true;
   return std::nullopt;
 }
 
@@ -125,16 +133,16 @@ bool BeginsWith(const uint8_t* data, std::string_view magic) {
   return true;
 }
 
-std::optional<Image> MeasureLinked(const uint8_t* data) {
+std::optional<Image> MeasureLinked(const uint8_t* data, bool* too_long) {
   uint64_t total = 0;
-  return Load(data + kLinkedMagic.size(), &total) ? Checked(data, total) : std::nullopt;
+  return Load(data + kLinkedMagic.size(), &total) ? Checked(data, total, too_long) : std::nullopt;
 }
 
-std::optional<Image> MeasureWrapped(const uint8_t* data) {
+std::optional<Image> MeasureWrapped(const uint8_t* data, bool* too_long) {
   uint64_t pointer = 0;
   if (!Load(data + 8, &pointer)) return std::nullopt;
   const auto* fatbin = reinterpret_cast<const uint8_t*>(pointer);
-  return BeginsWith(fatbin, kFatbinMagic) ? MeasureFatbin(fatbin) : std::nullopt;
+  return BeginsWith(fatbin, kFatbinMagic) ? MeasureFatbin(fatbin, too_long) : std::nullopt;
 }
 
 }  // namespace
@@ -149,13 +157,16 @@ uint64_t ReadableBytes(const void* address, uint64_t bytes) {
   return bytes;
 }
 
-std::optional<Image> MeasureImage(const void* image) {
+std::optional<Image> MeasureImage(const void* image, bool* too_long) {
+  bool ignored = false;
+  if (too_long == nullptr) too_long = &ignored;
+  *too_long = false;
   const auto* data = static_cast<const uint8_t*>(image);
-  if (BeginsWith(data, kWrapperMagic)) return MeasureWrapped(data);
-  if (BeginsWith(data, kFatbinMagic)) return MeasureFatbin(data);
-  if (BeginsWith(data, kElfMagic)) return MeasureElf(data);
-  if (BeginsWith(data, kLinkedMagic)) return MeasureLinked(data);
-  return MeasureText(data);
+  if (BeginsWith(data, kWrapperMagic)) return MeasureWrapped(data, too_long);
+  if (BeginsWith(data, kFatbinMagic)) return MeasureFatbin(data, too_long);
+  if (BeginsWith(data, kElfMagic)) return MeasureElf(data, too_long);
+  if (BeginsWith(data, kLinkedMagic)) return MeasureLinked(data, too_long);
+  return MeasureText(data, too_long);
 }
 
 int ReadImageFile(const char* path, std::vector<uint8_t>* bytes) {

@@ -19,8 +19,9 @@ struct Image {
 
 // The bytes of `image`: the fatbin in a fatbin wrapper, a bare fatbin, an ELF file, a linked image
 // of the emulated device, or PTX text with its final zero. Nullopt: the image is none of these, or
-// the length in its headers exceeds the mapped memory.
-std::optional<Image> MeasureImage(const void* image);
+// the length in its headers exceeds the mapped memory, or it is longer than kMaxImageBytes.
+// `too_long` says whether the last is so.
+std::optional<Image> MeasureImage(const void* image, bool* too_long = nullptr);
 
 // Reads a whole file of this machine and appends a zero byte. Returns 0 or an errno.
 int ReadImageFile(const char* path, std::vector<uint8_t>* bytes);

@@ -75,6 +75,7 @@ void SayWhatWasRefused(const char* how) {
   } else if (Soon(r.tables_at, now)) {
     Say("this program %s after it asked for private tables of NVIDIA's driver, as a statically "
         "linked CUDA runtime does; rgpu implements the public driver API only and refuses them. "
+        "CuPy needs `rgpu run --arrays` and PyTorch `rgpu run --torch`; for other programs "
         "`rgpu help compatibility` says what to use instead.",
         how);
   } else if (Soon(r.missing_at, now) && r.missing_in_a_row.load() <= kMostNeeded) {

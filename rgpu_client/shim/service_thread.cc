@@ -14,8 +14,13 @@ struct Start {
   void* argument;
 };
 
+[[gnu::noinline]] Start Take(void* opaque) {
+  return *std::unique_ptr<Start>(static_cast<Start*>(opaque));
+}
+
+// It has nothing to destroy (host_functions.cc says why).
 void* Main(void* opaque) {
-  const Start start = *std::unique_ptr<Start>(static_cast<Start*>(opaque));
+  const Start start = Take(opaque);
   start.run(start.argument);
   // A service thread never returns, but ends with the process. A returning thread frees its
   // libraries' thread data, and exit() may free the same data at that moment (OpenSSL does, without

@@ -25,6 +25,8 @@ constexpr int kConnectTimeoutMs = 10000;
 // Long, because the server may have to start a worker first.
 constexpr int kWelcomeTimeoutMs = 60000;
 constexpr int kExitTimeoutMs = 50;
+// How long the worker's last words may take to arrive when the server lets nobody attach any more.
+constexpr int kLastWordsMs = 1000;
 constexpr size_t kGoneStreams = 64;
 // The most that a stream of this process uses of what the server grants: it keeps account of each
 // command in flight, and staging memory for copies between devices.
@@ -192,6 +194,8 @@ Session* Session::Open(const Settings& asked, unsigned number, DeviceTable* devi
     session->memory_credit_.SetMost(welcome.memory_limit_bytes / kPartOfLease);
   }
   if (!session->control_.Attach(settings.server, welcome)) {
+    // The server may have ended the session meanwhile, or be ending itself: the worker says why.
+    session->channel_->AwaitEnd(kLastWordsMs);
     session->channel_->SetSticky(
         CUDA_ERROR_EXTERNAL_DEVICE,
         "the server did not accept the second connection, which the control lane needs");

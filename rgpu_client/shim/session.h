@@ -111,6 +111,7 @@ class Session final : public NoticeHandler {
   void OnCompiled(uint64_t ns, std::string_view name) override;
   void OnPull(const wire::Pull& pull, const HostRegion& source, uint64_t start) override;
   void OnCallback(uint64_t callback, const HostCall& call, CUresult status) override;
+  std::string WhyEnded() override { return control_.WhyRefused(); }
   void OnSticky(CUresult status, std::string_view sentence) override;
 
  private:

@@ -45,13 +45,15 @@ void Session::OnCompleted(const wire::FrameHeader& header, uint64_t object, uint
   progress->completed.store(version);
 }
 
+// level 0: output of a kernel's printf; 1: the reason of an error; 2: a warning.
 void Session::OnLog(uint32_t level, std::string_view text) {
-  if (level == 0) {  // output of a kernel's printf
+  if (level == 0) {
     fwrite(text.data(), 1, text.size(), stdout);
     fflush(stdout);
     return;
   }
-  base::LogSentence(text);
+  // A warning is no reason of an error that a later call may ask for.
+  if (level != 2) base::LogSentence(text);
   if (base::LogOn(base::Level::kError)) {
     Say("%.*s", static_cast<int>(text.size()), text.data());
   }

@@ -102,6 +102,47 @@ RGPU_ABI int rgpu_claim_next(void* claim, int timeout_ms, uint16_t* opcode, int3
 RGPU_ABI int rgpu_claim_descriptor(const void* claim, int lowest);
 RGPU_ABI void rgpu_claim_close(void* claim);
 
+// --- the array seam's line (rgpu_common/arrays/line.py) ---
+// A message has a head of at most 64 KiB and a body of any size. 1: done. 0: the time passed, or
+// the line was woken; call again, which goes on where it stopped. -1: the line is lost or broken,
+// and rgpu_line_error may say why.
+typedef struct {
+  uint32_t kind;
+  uint32_t opcode;
+  int32_t status;
+  uint32_t head_bytes;
+} rgpu_line_fields;
+typedef struct {
+  const void* data;
+  uint64_t bytes;
+} rgpu_line_part;
+RGPU_ABI void* rgpu_line_open(const char* uri, int timeout_ms, char* why, size_t why_bytes);
+// Takes ownership of a connected SOCK_STREAM descriptor. Null: it is no such socket.
+RGPU_ABI void* rgpu_line_adopt(int fd);
+// Begins a message; rgpu_line_push sends it, in as many calls as are needed. Until then the memory
+// of `parts`, which are the body, must not change. The head is copied.
+RGPU_ABI int rgpu_line_send(void* line, const rgpu_line_fields* fields, const uint8_t* head,
+                            const rgpu_line_part* parts, uint32_t count);
+RGPU_ABI int rgpu_line_push(void* line, int timeout_ms);
+// How many bytes rgpu_line_push has left to send.
+RGPU_ABI uint64_t rgpu_line_left(const void* line);
+// Waits for the next message. `head` has room for 64 KiB. The body must be read before the next.
+RGPU_ABI int rgpu_line_next(void* line, int timeout_ms, rgpu_line_fields* fields, uint8_t* head,
+                            uint64_t* body_bytes);
+// Reads the next `*bytes` of the body, or with `to` null drops them. `*bytes` gets how many were
+// read.
+RGPU_ABI int rgpu_line_read(void* line, void* to, uint64_t* bytes, int timeout_ms);
+// Ends one wait in rgpu_line_next or rgpu_line_read, in whichever thread it is.
+RGPU_ABI void rgpu_line_wake(void* line);
+// 1: the other end has closed the line; messages from before may be left.
+RGPU_ABI int rgpu_line_gone(void* line);
+RGPU_ABI void rgpu_line_shutdown(void* line);
+// In a forked child: gives up the connection without a word to the other end.
+RGPU_ABI void rgpu_line_abandon(void* line);
+RGPU_ABI void rgpu_line_error(const void* line, char* why, size_t why_bytes);
+RGPU_ABI void rgpu_line_kind(const void* line, char* kind, size_t kind_bytes);
+RGPU_ABI void rgpu_line_close(void* line);
+
 // --- codec hooks for the tests of the wire ---
 // Decodes the head of a command's request or reply, and encodes the result again. Returns the
 // number of bytes written. -1: the decoder refused the head. -2: unknown opcode. -3: `capacity` is

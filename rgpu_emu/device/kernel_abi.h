@@ -207,7 +207,8 @@ static_assert(sizeof(TextureCall) == 112);
 
 // Functions that kernels may call. Only those marked "returns" return to the kernel.
 struct KernelRuntime {
-  void (*trap)(BlockInfo*, uint32_t result);  // 0: ends the launch with this CUresult
+  // 0: ends the launch with this CUresult, or with kTrapStackFull
+  void (*trap)(BlockInfo*, uint32_t result);
   // 8: __assertfail(message, file, line, function, charSize): arena addresses; ends with
   // CUDA_ERROR_ASSERT
   void (*assertfail)(BlockInfo*, uint64_t message, uint64_t file, uint32_t line, uint64_t function,
@@ -243,6 +244,10 @@ struct LaunchInfo {
   uint64_t grid_workspace;
 };
 static_assert(sizeof(LaunchInfo) == 104);
+
+// The trap of a thread without room for a call or for alloca: CUDA_ERROR_LAUNCH_FAILED, and above
+// it what went wrong.
+inline constexpr uint32_t kTrapStackFull = 719 | 1 << 16;
 
 // A function pointer in kernels and module data: kFunctionToken | ordinal. The ordinal is the
 // function's place in the LOADED reply. KernelRuntime::function_address checks the token and

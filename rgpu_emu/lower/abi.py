@@ -140,6 +140,7 @@ TEXTURE_ATTRIBUTE: Final = {
         )
     )
 }
+TRAP_STACK_FULL: Final = 719 | 1 << 16  # kTrapStackFull
 SURFACE_OUTSIDE: Final = {name: number for number, name in enumerate(("trap", "clamp", "zero"))}
 SURFACE_REDUCTION: Final = {
     name: number

@@ -84,16 +84,23 @@ def source_float(e: FunctionEmitter, i: Instr, src: Type) -> tuple[str, str]:
 
 @lowers("cvt_float_to_int")
 def cvt_float_to_int(e: FunctionEmitter, i: Instr) -> None:
-    """Emits float to integer. Values out of range give the nearest end of the range, NaN
-    gives 0.
+    """Emits float to integer. Values out of range give the nearest end of the range.
+
+    NaN gives 0 where neither the source is f64 nor the destination has 64 bits; elsewhere it gives
+    the destination's highest bit alone. `.sat` changes neither.
     """
     to, src = _types(i)
     value, llvm = source_float(e, i, src)
+    nan = "" if src.name != "f64" and to.bits != 64 else e.op(f"fcmp uno {llvm} {value}, 0.0")
     value = e.intrinsic(
         llvm, f"llvm.{_ROUND[i.form.get('irnd')]}.{_SUFFIX[llvm]}", f"{llvm} {value}"
     )
     name = f"llvm.fpto{'si' if to.kind == 's' else 'ui'}.sat.{to.llvm}.{_SUFFIX[llvm]}"
-    _write(e, i, e.intrinsic(to.llvm, name, f"{llvm} {value}"), to)
+    result = e.intrinsic(to.llvm, name, f"{llvm} {value}")
+    if nan:
+        highest = -(1 << to.bits - 1)
+        result = e.op(f"select i1 {nan}, {to.llvm} {highest}, {to.llvm} {result}")
+    _write(e, i, result, to)
 
 
 @lowers("cvt_int_to_float")

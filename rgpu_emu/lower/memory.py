@@ -16,6 +16,7 @@ from rgpu_emu.lower.sync import go_on_together
 from rgpu_emu.ptx.errors import PtxError, unsupported
 from rgpu_emu.ptx.operands import Addr, Imm, Not, Operand, Reg, Sink, Special, Sym, Variable, Vec
 from rgpu_emu.ptx.types import PRED
+from rgpu_emu.ptx.uses import refuse_own_parameter
 
 if TYPE_CHECKING:
     from rgpu_emu.lower.emit import FunctionEmitter
@@ -160,10 +161,7 @@ def _access(e: FunctionEmitter, i: Instr, kind: Type, *, store: bool) -> tuple[s
     """
     order = i.form.get("sem")
     if order in ORDERED and kind.bits <= 64 and space_of(i.form.get("space")) != "param":
-        name = ORDERED[order]
-        if (store and name == "acquire") or (not store and name == "release"):
-            raise PtxError(f"{i.form.name}: .{order} does not fit this access")
-        return "atomic volatile ", f" {name}, align {kind.bytes}"
+        return "atomic volatile ", f" {ORDERED[order]}, align {kind.bytes}"
     if space_of(i.form.get("space")) == "param":
         return "", ", align 1, !invariant.load !0" if not store and _is_entry_param(
             e, i.operands[1]
@@ -228,16 +226,6 @@ def load(e: FunctionEmitter, i: Instr) -> None:
         go_on_together(e)
 
 
-def _refuse_own_parameter(e: FunctionEmitter, operand: Operand) -> None:
-    """Refuses writes to an entry's parameters: all its threads share them, and its loads of them
-    are invariant.
-    """
-    base = operand.base if isinstance(operand, Addr) else operand
-    scratch = isinstance(base, Sym) and id(base.variable) not in e.frame.param_offsets
-    if e.frame.is_entry and not scratch:
-        raise PtxError("st.param writes a parameter of the entry; parameters are read-only")
-
-
 @lowers("store")
 def store(e: FunctionEmitter, i: Instr) -> None:
     kind, space = i.form.type, space_of(i.form.get("space"))
@@ -248,8 +236,7 @@ def store(e: FunctionEmitter, i: Instr) -> None:
         "" if isinstance(part, Sink) and not whole else e.read(part, kind.llvm, relaxed=True)
         for part in parts
     ]
-    if space == "param":
-        _refuse_own_parameter(e, i.operands[0])
+    refuse_own_parameter(e.frame.function, i)
     base = pointer(e, i.operands[0], space, kind.bytes * len(parts))
     before, after = _access(e, i, kind, store=True)
     for n, value in enumerate(values):

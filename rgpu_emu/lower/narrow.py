@@ -16,6 +16,7 @@ _INFINITY: Final = 0x7F800000
 _TF32_MASK: Final = 0xFFFFE000
 _TF32_MOST: Final = 0x7F7FE000
 _NAN: Final = 0x7FFFFFFF
+_QUIET: Final = 0x00400000  # the bit of a float that makes a NaN quiet
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,15 @@ def _select(e: FunctionEmitter, condition: str, kind: str, yes: str, no: str) ->
 
 @lowers("cvt_tf32")
 def cvt_tf32(e: FunctionEmitter, i: Instr) -> None:
-    """Emits the rounding of a float to the 19 upper bits. The others become zero."""
+    """Emits the rounding of a float to the 19 upper bits. The others become zero.
+
+    The manual leaves open which NaN a NaN becomes. `.rna` alone keeps its sign and its upper bits,
+    as an H100 does, and makes it quiet.
+    """
     form, bits = i.form, e.read(i.operands[1], "i32")
+    kept = str(_NAN)
+    if form.has("rna") and not form.has("satfinite"):
+        kept = e.op(f"or i32 {e.op(f'and i32 {bits}, {_TF32_MASK}')}, {_QUIET}")
     size = e.op(f"and i32 {bits}, {_MAGNITUDE}")
     nan = e.op(f"icmp ugt i32 {size}, {_INFINITY}")
     infinite = e.op(f"icmp eq i32 {size}, {_INFINITY}")
@@ -65,7 +73,7 @@ def cvt_tf32(e: FunctionEmitter, i: Instr) -> None:
     value = e.op(f"or i32 {size}, {sign}")
     if form.has("relu"):
         value = _select(e, e.op(f"icmp ne i32 {sign}, 0"), "i32", "0", value)
-    e.write(i.operands[0], _select(e, nan, "i32", str(_NAN), value), "i32")
+    e.write(i.operands[0], _select(e, nan, "i32", kept, value), "i32")
 
 
 def _eight(e: FunctionEmitter, bits: str, kind: Narrow, *, relu: bool) -> str:

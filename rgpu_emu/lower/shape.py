@@ -167,7 +167,7 @@ def _device_function(unit: Unit, function: Function) -> None:
             e.line(f"store {kind} %p{n}, ptr {frame.scratch(variable)}")
     if unit.reach.recursive:
         end = e.op(f"add i64 %lsp, {_frame_size(unit, e, function)}")
-        e.trap_if(e.op(f"icmp ugt i64 {end}, {e.env('local.bytes')}"), CUDA_ERROR_LAUNCH_FAILED)
+        e.trap_if(e.op(f"icmp ugt i64 {end}, {e.env('local.bytes')}"), abi.TRAP_STACK_FULL)
     if function in unit.reach.recursive:
         e.poll()
     top = stack.saved(e)

@@ -9,23 +9,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rgpu_emu.lower import abi
 from rgpu_emu.lower.registry import lowers
-from rgpu_emu.ptx.errors import CUDA_ERROR_LAUNCH_FAILED, PtxError, unsupported
-from rgpu_emu.ptx.operands import Imm
+from rgpu_emu.ptx.uses import STACK_ALIGNMENT, alignment_of
 
 if TYPE_CHECKING:
     from rgpu_emu.lower.emit import FunctionEmitter
     from rgpu_emu.ptx.operands import Instr
 
 STACK_BYTES: Final = 16 << 10  # for all functions of a thread together
-ALIGNMENT: Final = 16  # that of the local window
-_LEAST: Final = ALIGNMENT  # the pointer itself lies below
+_LEAST: Final = STACK_ALIGNMENT  # the pointer itself lies below
 _MOST: Final = _LEAST + STACK_BYTES
 
 
 def begin(e: FunctionEmitter) -> None:
     """Reserves the stack in the entry's frame, before anything else."""
-    if e.unit.reach.stacks and e.reserve_local(_MOST, ALIGNMENT) != 0:
+    if e.unit.reach.stacks and e.reserve_local(_MOST, STACK_ALIGNMENT) != 0:
         raise AssertionError("the stack is not at the start of the local window")
 
 
@@ -58,27 +57,20 @@ def _pointer(e: FunctionEmitter) -> str:
 
 def _check(e: FunctionEmitter, value: str) -> None:
     used = e.op(f"sub i64 {value}, {_LEAST}")
-    e.trap_if(e.op(f"icmp ugt i64 {used}, {STACK_BYTES}"), CUDA_ERROR_LAUNCH_FAILED)
+    e.trap_if(e.op(f"icmp ugt i64 {used}, {STACK_BYTES}"), abi.TRAP_STACK_FULL)
 
 
 @lowers("stack_alloc")
 def stack_alloc(e: FunctionEmitter, i: Instr) -> None:
     """Emits alloca. A stack that is too small ends the launch."""
     kind = i.form.type
-    align = i.operands[2] if len(i.operands) > 2 else Imm(8, 0)
-    if not isinstance(align, Imm) or align.float_bits or align.value.bit_count() != 1:
-        raise PtxError("the alignment of alloca is not a literal power of two")
-    if not 0 < align.value <= ALIGNMENT:
-        raise unsupported(
-            f"{i.form.name} with an alignment of {align.value}",
-            f"is not supported by the emulated device, whose local memory has {ALIGNMENT}",
-        )
+    align = alignment_of(i)
     size = e.cast_int(e.source(i, 1), kind.llvm, "i64")
     top = _pointer(e)
     room = e.op(f"sub i64 {top}, {_LEAST}")
-    e.trap_if(e.op(f"icmp ugt i64 {size}, {room}"), CUDA_ERROR_LAUNCH_FAILED)
+    e.trap_if(e.op(f"icmp ugt i64 {size}, {room}"), abi.TRAP_STACK_FULL)
     below = e.op(f"sub i64 {top}, {size}")
-    found = e.op(f"and i64 {below}, {-max(align.value, 8)}")
+    found = e.op(f"and i64 {below}, {-max(align, 8)}")
     e.line(f"store i64 {found}, ptr {_cell(e)}, align 8")
     e.result(i, e.cast_int(found, "i64", kind.llvm))
 

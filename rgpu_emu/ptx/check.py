@@ -9,6 +9,7 @@ from rgpu_emu.ptx.errors import CUDA_ERROR_UNSUPPORTED_PTX_VERSION, PtxError
 from rgpu_emu.ptx.instructions import TABLE
 from rgpu_emu.ptx.lex import line_of
 from rgpu_emu.ptx.table import ISA
+from rgpu_emu.ptx.uses import check_uses
 
 if TYPE_CHECKING:
     from rgpu_emu.ptx.module import Function, Module
@@ -38,7 +39,7 @@ def check_instructions(module: Module) -> None:
             if module.large:
                 _check_names(function)
             else:
-                function.body()
+                check_uses(function)
         except PtxError as error:
             if not error.unsupported:
                 raise _by_version(error, module) from None

@@ -63,8 +63,10 @@ LOGIC: Final[tuple[Row, ...]] = (
 )
 
 _MEM_TYPE: Final = "t=b8|b16|b32|b64|b128|u8|u16|u32|u64|s8|s16|s32|s64|f32|f64"
-_SPACE: Final = "space?=const|global|local|param|param::entry|param::func|shared|shared::cta"
-_ORDER: Final = "sem?=weak|volatile|relaxed|acquire|release scope?=cta|cluster|gpu|sys"
+_FROM: Final = "space?=const|global|local|param|param::entry|param::func|shared|shared::cta"
+_TO: Final = "space?=global|local|param|param::func|shared|shared::cta"
+_LOAD: Final = "sem?=weak|volatile|relaxed|acquire scope?=cta|cluster|gpu|sys"
+_STORE: Final = "sem?=weak|volatile|relaxed|release scope?=cta|cluster|gpu|sys"
 _MMIO: Final = "mmio sem=relaxed scope=sys space?=global"
 _EVICT: Final = (
     "first?=L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate "
@@ -95,7 +97,7 @@ MEMORY: Final[tuple[Row, ...]] = (
     ),
     Row(
         "ld",
-        f"{_ORDER} {_SPACE} cop?=ca|cg|cs|lu|cv {_EVICT} {_VEC} {_MEM_TYPE}",
+        f"{_LOAD} {_FROM} cop?=ca|cg|cs|lu|cv {_EVICT} {_VEC} {_MEM_TYPE}",
         "D m s?",
         "load",
         D_ + "ld",
@@ -112,7 +114,7 @@ MEMORY: Final[tuple[Row, ...]] = (
     Row("ldu", f"space?=global {_VEC} {_MEM_TYPE}", "D m", "load", D_ + "ldu"),
     Row(
         "st",
-        f"{_ORDER} {_SPACE} cop?=wb|cg|cs|wt {_EVICT} {_VEC} {_MEM_TYPE}",
+        f"{_STORE} {_TO} cop?=wb|cg|cs|wt {_EVICT} {_VEC} {_MEM_TYPE}",
         "m S s?",
         "store",
         D_ + "st",

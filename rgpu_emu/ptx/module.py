@@ -135,13 +135,16 @@ class Function:
 
 @dataclass(eq=False)
 class Module:
-    """One PTX input, indexed. `opaque`: name -> type of its texture, sampler and surface
-    variables.
+    """One PTX input, indexed.
+
+    Attributes:
+        target: the number of its architecture; 0 if .target names none, -1 without .target.
+        opaque: name -> type of its texture, sampler and surface variables.
     """
 
     text: str
     version: int = 0
-    target: int = 0
+    target: int = -1
     functions: dict[str, Function] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
     opaque: dict[str, str] = field(default_factory=dict)
@@ -177,6 +180,8 @@ def parse_module(source: str) -> Module:
         )
     if not module.version:
         raise PtxError("the module does not begin with .version", line=1)
+    if module.target < 0:
+        raise PtxError("the module has no .target: write one below .version", line=1)
     return module
 
 

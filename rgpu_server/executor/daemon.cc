@@ -7,6 +7,7 @@
 #include "rgpu_server/executor/ceiling.h"
 #include "rgpu_server/executor/daemon_channel.h"
 #include "rgpu_server/executor/modes.h"
+#include "rgpu_server/executor/printed.h"
 
 namespace rgpu::exec {
 
@@ -72,6 +73,13 @@ void OnEnd(Session& session, const Incoming& message) {
   if (message.Read(&end)) session.EndWith(static_cast<CUresult>(end.status), end.sentence);
 }
 
+void OnWarn(Session& session, const Incoming& message) {
+  worker::Warn warn;
+  if (!message.Read(&warn)) return;
+  SendWarning(session.outbox(), warn.sentence);
+  session.outbox().Flush();
+}
+
 // Messages about exports. Returns false for all others.
 bool OnExports(Session& session, Incoming& message) {
   worker::ExportWanted wanted;
@@ -106,6 +114,9 @@ bool OnMessage(int socket, Session& session) {
       return true;
     case worker::MessageType::kEnd:
       OnEnd(session, message);
+      return true;
+    case worker::MessageType::kWarn:
+      OnWarn(session, message);
       return true;
     default:
       if (OnExports(session, message)) return true;

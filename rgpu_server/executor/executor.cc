@@ -32,6 +32,7 @@ Executor::Executor(const Driver& driver, Ledger& ledger, transport::Outbox& outb
       outbox_(outbox),
       device_(device),
       host_calls_(*this),
+      halt_watch_(std::make_shared<HaltWatch>(*this)),
       memory_(*this, ledger),
       order_(*this),
       poller_(*this),

@@ -161,6 +161,7 @@ class Executor {
   Poller& poller() { return poller_; }
   Pulls& pulls() { return pulls_; }
   HostCalls& host_calls() { return host_calls_; }
+  const std::shared_ptr<HaltWatch>& halt_watch() const { return halt_watch_; }
   Directs& directs() { return directs_; }
   Exports& exports() { return exports_; }
   Gate& gate() { return gate_; }
@@ -197,6 +198,7 @@ class Executor {
   size_t per_thread_streams_ = 0;  // per-thread streams that the driver has created
   uint32_t told_ = 0;
   HostCalls host_calls_;  // the work of streams, in objects_, refers to it
+  const std::shared_ptr<HaltWatch> halt_watch_;
   SessionObjects objects_;
   MemoryAccount memory_;
   StreamOrder order_;

@@ -11,10 +11,10 @@
 #include "rgpu_common/native/base/cpus.h"
 #include "rgpu_common/native/base/log.h"
 #include "rgpu_common/native/confine/rights.h"
+#include "rgpu_common/native/confine/sandbox.h"
 #include "rgpu_common/native/transport/zip/zstd.h"
 #include "rgpu_server/executor/modes.h"
 #include "rgpu_server/executor/printed.h"
-#include "rgpu_server/executor/sandbox.h"
 
 namespace {
 
@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   // An interrupt from the terminal is for the daemon, which then ends its workers in order.
   std::signal(SIGINT, SIG_IGN);
-  rgpu::exec::CloseOtherDescriptors(
+  rgpu::confine::CloseOtherDescriptors(
       {options.control_fd, options.serve_fd, options.control_lane_fd});
   rgpu::exec::Driver driver;
   std::string sentence;
@@ -95,6 +95,7 @@ int main(int argc, char** argv) {
   rgpu::transport::zip::LoadZstd(nullptr);
   if (options.control_fd < 0) return rgpu::exec::RunForDevelopment(options, driver);
   std::string report = std::string(rgpu::confine::kSandbox) + ": it is switched off";
-  if (options.sandbox) report = rgpu::exec::EnterSandbox({.needs_driver_files = !driver.emulated});
+  if (options.sandbox)
+    report = rgpu::confine::EnterSandbox({.needs_driver_files = !driver.emulated});
   return rgpu::exec::RunForDaemon(options, driver, report);
 }

@@ -95,11 +95,11 @@ uint64_t MemoryAccount::Forget(uint64_t base, const Range& range) {
 // Its free is either under way to its worker, which takes less than kGraceNs, or it has arrived and
 // waits for work on the device.
 uint64_t MemoryAccount::Patience(bool frees) const {
-  constexpr uint64_t kGraceNs = 35'000'000;  // also enough on a busy machine
-  constexpr uint64_t kFreeNs = 100'000'000;
-  // A client needs some milliseconds and a round trip to return credit. One that is stopped does
-  // not return it.
-  constexpr uint64_t kCreditNs = 250'000'000;
+  constexpr uint64_t kGraceNs = 250'000'000;  // also enough on a busy machine
+  constexpr uint64_t kFreeNs = 500'000'000;
+  // A client needs some milliseconds and a round trip to return credit, and more on a machine with
+  // more programs than processors. One that is stopped does not return it.
+  constexpr uint64_t kCreditNs = 1'000'000'000;
   if (credit_.uncut() != 0 || ledger_.OthersHaveCredit()) return kCreditNs;
   // Memory that this session has freed, and that another one has just closed, comes back too.
   if (!frees || (!ledger_.OthersHold() && executor_.exports().kept() == 0)) return 0;

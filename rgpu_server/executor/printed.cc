@@ -20,8 +20,10 @@ constexpr size_t kChunkBytes = 16U << 10;
 constexpr size_t kMostQueued = 4U << 20;
 constexpr size_t kReasonBytes = 1800;
 constexpr size_t kMostReasons = 256;
-constexpr uint32_t kOutput = 0;  // levels of a LOG notice: output of kernels, and sentences of rgpu
+// Levels of a LOG notice: output of kernels, the reason of an error, and a warning.
+constexpr uint32_t kOutput = 0;
 constexpr uint32_t kSentence = 1;
+constexpr uint32_t kWarning = 2;
 
 int g_read_end = -1;
 std::mutex g_mutex;
@@ -73,6 +75,10 @@ void ForwardReason(const Driver& driver, transport::Outbox& outbox) {
   if (sent.size() < kMostReasons && sent.emplace(text, bytes).second) {
     SendLog(outbox, kSentence, {text, bytes});
   }
+}
+
+void SendWarning(transport::Outbox& outbox, std::string_view sentence) {
+  SendLog(outbox, kWarning, sentence);
 }
 
 }  // namespace rgpu::exec

@@ -2,6 +2,8 @@
 // is forwarded to the client.
 #pragma once
 
+#include <string_view>
+
 #include "rgpu_common/native/transport/outbox.h"
 #include "rgpu_server/executor/driver.h"
 
@@ -14,6 +16,8 @@ void ForwardPrinted(transport::Outbox& outbox);
 // Sends, as a LOG notice, why this thread's last call about a kernel failed, if the device library
 // can say. Each sentence is sent once.
 void ForwardReason(const Driver& driver, transport::Outbox& outbox);
+// Sends a sentence that the client prints on stderr. Any thread may call it.
+void SendWarning(transport::Outbox& outbox, std::string_view sentence);
 // The pipe's read end; -1 before CapturePrinted.
 int PrintedFd();
 

@@ -66,7 +66,7 @@ void Staging::Return(Slots& slots, uint8_t* slot) {
       total_bytes_ -= slots.bytes;
       return;
     }
-    if (slots.free.size() < kKeptBytes / slots.bytes) {
+    if (!driver_.emulated || slots.free.size() < kKeptBytes / slots.bytes) {
       slots.free.push_back(slot);
       return;
     }

@@ -45,7 +45,8 @@ class Staging : public std::enable_shared_from_this<Staging> {
     const uint32_t bytes;
     std::vector<uint8_t*> free;
   };
-  // Free slots of one size beyond this are freed.
+  // Free slots of one size beyond this are freed. NVIDIA's driver keeps all: its cuMemFreeHost
+  // waits for everything that its context has to do, with the executor's lock.
   static constexpr uint64_t kKeptBytes = 16U << 20;
 
   CUresult TakeSlot(uint32_t bytes, std::shared_ptr<uint8_t>* slot);

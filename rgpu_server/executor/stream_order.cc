@@ -133,7 +133,7 @@ CUresult StreamOrder::WaitFor(Stream& stream, const Point& point, unsigned int f
 CUresult StreamOrder::LaunchWait(Stream& stream, CUhostFn function, void* argument,
                                  WaitPlace* place) {
   return Waiting(stream, place,
-                 [&] { return driver_->cuLaunchHostFunc(stream.handle, function, argument); });
+                 [&] { return stream.context->halts.Launch(stream.handle, function, argument); });
 }
 
 CUresult StreamOrder::BeforeWait(Stream& stream, WaitPlace* place) {

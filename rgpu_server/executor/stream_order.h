@@ -38,8 +38,8 @@ class StreamOrder {
     if (stream.entries == before) ++stream.entries;
     return Issued(stream, std::move(work), result);
   }
-  // Launches a host function of ours in which the stream waits for the client; used within the
-  // `call` of Issue. `place` receives the place that the function passes to Gate::ClientWait,
+  // Puts a halt into the stream (halts.h), in whose function it waits for the client; used within
+  // the `call` of Issue. `place` receives the place that the function passes to Gate::ClientWait,
   // before the function can run.
   CUresult LaunchWait(Stream& stream, CUhostFn function, void* argument, WaitPlace* place);
   // The same for other work that waits for the client: `call` is the driver call.

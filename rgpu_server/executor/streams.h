@@ -7,9 +7,11 @@
 #include <deque>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "rgpu_server/executor/gate/stream_work.h"
+#include "rgpu_server/executor/halts.h"
 #include "rgpu_server/executor/points.h"
 #include "rgpu_server/executor/staging.h"
 
@@ -106,10 +108,11 @@ struct StreamEnd {
 };
 
 struct Context : std::enable_shared_from_this<Context> {
-  Context(const Driver& driver, uint32_t context_id)
+  Context(const Driver& driver, uint32_t context_id, std::shared_ptr<HaltWatch> watch)
       : id(context_id),
         events(std::make_shared<EventPool>(driver)),
-        staging(std::make_shared<Staging>(driver)) {}
+        staging(std::make_shared<Staging>(driver)),
+        halts(driver, std::move(watch)) {}
 
   uint32_t id;                           // given by the client, who may use it again
   const uint64_t serial = NextSerial();  // never used again
@@ -135,6 +138,7 @@ struct Context : std::enable_shared_from_this<Context> {
   ContextOrder order;
   std::shared_ptr<EventPool> events;
   std::shared_ptr<Staging> staging;
+  Halts halts;
 
   // Bytes charged for the context itself, for local memory (by stack limit or largest launch), and
   // for its other limits.

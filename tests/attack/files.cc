@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "rgpu_common/native/confine/rights.h"
 
@@ -38,6 +39,12 @@ int main(int argc, char** argv) {
   Print("remove", unlink(there.c_str()));
   Print("rename", rename(there.c_str(), (folder + "/elsewhere").c_str()));
   Print("write to a device", open("/dev/null", O_WRONLY));
+  // As NVIDIA's driver does it, for a thread that has begun after the restriction.
+  std::thread([] {
+    const std::string thread = "/proc/self/task/" + std::to_string(gettid());
+    Print("name a thread", open((thread + "/comm").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666));
+  }).join();
+  Print("name the process", open("/proc/self/comm", O_WRONLY));
   std::fflush(stdout);
   _exit(0);
 }

@@ -18,7 +18,7 @@
 #include <thread>
 
 #include "rgpu_common/native/confine/filter.h"
-#include "rgpu_server/executor/sandbox.h"
+#include "rgpu_common/native/confine/sandbox.h"
 
 namespace {
 
@@ -32,11 +32,11 @@ void Try(const char* name, long number, Args... args) {
 }
 
 bool Install(std::string_view profile) {
-  using rgpu::exec::Calls;
-  if (profile == "worker") return rgpu::exec::InstallSeccomp(Calls::kWorker);
-  if (profile == "driver") return rgpu::exec::InstallSeccomp(Calls::kDriver);
-  if (profile == "ucx") return rgpu::exec::InstallSeccomp(Calls::kUcx);
-  if (profile == "gateway") return rgpu::exec::AllowGatewayCalls();
+  using rgpu::confine::Calls;
+  if (profile == "worker") return rgpu::confine::InstallSeccomp(Calls::kWorker);
+  if (profile == "driver") return rgpu::confine::InstallSeccomp(Calls::kDriver);
+  if (profile == "ucx") return rgpu::confine::InstallSeccomp(Calls::kUcx);
+  if (profile == "gateway") return rgpu::confine::AllowGatewayCalls();
   return false;
 }
 
@@ -70,6 +70,7 @@ int main(int argc, char** argv) {
   Try("connect", SYS_connect, -1, &nowhere, sizeof nowhere);
   Try("bind", SYS_bind, -1, &nowhere, sizeof nowhere);
   Try("listen", SYS_listen, -1, 1);
+  Try("accept", SYS_accept, -1, nullptr, nullptr);
   int ends[2];
   Try("pair of sockets", SYS_socketpair, AF_UNIX, SOCK_STREAM, 0, ends);
   Try("read", SYS_read, null, ends, sizeof ends);

@@ -37,7 +37,7 @@ def test_a_defect_in_the_charge_stops_at_the_ceiling(tmp_path: Path) -> None:
             assert client.result("rgpuMemGetInfo").status == OUT_OF_MEMORY
         except (Gone, ConnectionError):
             assert warm.process.wait(20) != 0
-        wait_until(lambda: report.exists() and report.read_text().endswith("\n"), 60)
+        # A worker that has ended had no memory for one more thread while the defect took the last.
         hoarded = int(report.read_text())
         assert OVERHEAD_BYTES // 2 < hoarded <= LIMIT + OVERHEAD_BYTES
         assert neighbour.result("rgpuMemAlloc", bytes=4096).status == 0

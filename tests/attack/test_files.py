@@ -14,13 +14,14 @@ from helpers.builder import ROOT, Builder, run
 DENIED = errno.EACCES
 CHANGES = {
     "write": DENIED, "make": DENIED, "make a folder": DENIED, "remove": DENIED, "rename": DENIED,
+    "name the process": DENIED,
 }  # fmt: skip
 EXPECTED = {
     # A worker of the emulated device, which is root here: a file's rights do not matter.
-    "none": {**CHANGES, "read": DENIED, "write to a device": DENIED},
-    "read": {**CHANGES, "read": 0, "write to a device": DENIED},
+    "none": {**CHANGES, "read": DENIED, "write to a device": DENIED, "name a thread": DENIED},
+    "read": {**CHANGES, "read": 0, "write to a device": DENIED, "name a thread": DENIED},
     # A worker of NVIDIA's driver.
-    "devices": {**CHANGES, "read": 0, "write to a device": 0},
+    "devices": {**CHANGES, "read": 0, "write to a device": 0, "name a thread": 0},
 }
 
 

@@ -149,9 +149,12 @@ def test_entry_points_by_name(cuda: Device) -> None:
     assert (result, status) == (0, 0)
     assert pointer == ctypes.cast(cuda.library.cuMemAlloc_v2, ctypes.c_void_p).value
     assert lookup(b"cuLaunchKernel", flags=2)[1] != lookup(b"cuLaunchKernel")[1]
-    assert lookup(b"cuGraphicsUnregisterResource")[0] == 500
-    assert lookup(b"")[0] == 500
-    assert lookup(b"cuMemAllocAsync", 2000)[0] == 500
+    assert lookup(b"cuGraphicsUnregisterResource") == (0, 0, 1)
+    assert lookup(b"") == (0, 0, 1)
+    assert lookup(b"cuMemAllocAsync", 2000) == (0, 0, 2)
+    assert lookup(b"cuMemAlloc", flags=4)[0] == 1
+    place = ctypes.c_void_p()
+    expect(500, lambda: cuda("cuGetProcAddress", b"", ctypes.byref(place), 13000, 0))
     text = ctypes.c_char_p()
     cuda("cuGetErrorName", 700, ctypes.byref(text))
     assert text.value == b"CUDA_ERROR_ILLEGAL_ADDRESS"

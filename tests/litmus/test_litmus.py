@@ -1,5 +1,5 @@
-"""The litmus programs on the emulated device: in process, over both transports, and both again in
-hostile timing.
+"""The litmus programs on the emulated device: in process, over the transports, both again in hostile
+timing, and with the halts that NVIDIA's driver gets.
 """
 
 from __future__ import annotations
@@ -53,14 +53,17 @@ def in_process(cache: Path, timing: str) -> dict[str, str]:
     }
 
 
-@pytest.fixture(scope="module", params=["normal", "hostile:5"])
+@pytest.fixture(scope="module", params=["normal", "hostile:5", "normal, halts in words"])
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     config = tmp_path_factory.mktemp("config") / "rgpu.toml"
-    text = f'[emulated]\ntiming = "{request.param}"\n[leases]\nmemory = "256MiB"\n'
+    timing, _, halts = request.param.partition(", halts in ")
+    text = f'[emulated]\ntiming = "{timing}"\n[leases]\nmemory = "256MiB"\n'
     config.write_text(text)
-    with Server("--config", str(config), device="emulated:16GiB") as running:
+    # "words": as on NVIDIA's driver (rgpu_server/executor/halts.h).
+    more = {"RGPU_WORKER_HALTS": halts} if halts else {}
+    with Server("--config", str(config), device="emulated:16GiB", **more) as running:
         yield running
 
 

@@ -197,6 +197,78 @@ TEST(gate, a_stream_that_is_gone_is_no_longer_set_aside) {
   CHECK(waiting.state.idle());
 }
 
+// A session that is alone on the device, with a kernel behind a client wait that begins at once.
+struct WaitingAlone : GateBench {
+  std::shared_ptr<StreamWork> stream = Stream();
+  std::shared_ptr<StreamWork> other = Stream(false, false);
+  std::shared_ptr<Estimate> kernel = Kernel(kMillisecond);
+  WaitPlace place;
+
+  WaitingAlone() {
+    Look(Phase::kOpen, 2);
+    CHECK(Asks(kMillisecond));
+    place = LaunchesWait(*stream);
+    Tell(event::WaitBegan{place});
+    IssuesAndMarks(*stream, kernel);
+    Clear();
+  }
+};
+
+TEST(gate, a_session_that_is_alone_is_not_charged_while_it_waits_for_its_client) {
+  WaitingAlone waiting;
+  for (int i = 0; i < 20; ++i) {
+    waiting.Pass(100 * kMillisecond);
+    waiting.Tell(event::StillRuns{});
+  }
+  CHECK_EQ(waiting.all.charged_ns, 0U);
+  CHECK_EQ(waiting.state.slot().in_flight_ns, kMillisecond);  // it keeps the token
+  waiting.Pass(50 * kMillisecond);
+  waiting.Tell(event::WaitEnded{waiting.place});
+  waiting.Pass(kMillisecond);
+  waiting.Completes(*waiting.stream, 1);
+  CHECK_EQ(waiting.all.charged_ns, kMillisecond);
+  CHECK_EQ(waiting.kernel->Predict(1), kMillisecond);
+}
+
+TEST(gate, a_session_that_is_alone_is_charged_for_its_other_work_during_a_client_wait) {
+  WaitingAlone waiting;
+  uint64_t worked = 0;
+  for (int i = 0; i < 10; ++i) {
+    waiting.Pass(90 * kMillisecond);
+    const uint64_t marker = waiting.IssuesAndMarks(*waiting.other, waiting.kernel);
+    waiting.Pass(5 * kMillisecond);
+    waiting.Tell(event::StillRuns{});
+    waiting.Pass(5 * kMillisecond);
+    waiting.Completes(*waiting.other, marker);
+    worked += 10 * kMillisecond;
+  }
+  CHECK_EQ(waiting.all.charged_ns, worked);
+}
+
+TEST(gate, a_wait_that_began_late_leaves_the_work_before_it_charged) {
+  WaitingAlone waiting;
+  waiting.Tell(event::WaitEnded{waiting.place});
+  waiting.Tell(event::WaitPassed{waiting.place});
+  const WaitPlace second = waiting.LaunchesWait(*waiting.other);
+  waiting.IssuesAndMarks(*waiting.other, waiting.kernel);
+  waiting.Pass(kSecond);  // the kernel of the first stream
+  waiting.Completes(*waiting.stream, 1);
+  waiting.Tell(event::WaitBegan{second});
+  waiting.Pass(kSecond);
+  waiting.Tell(event::WaitEnded{second});
+  waiting.Pass(kMillisecond);
+  waiting.Completes(*waiting.other, 2);
+  CHECK_EQ(waiting.all.charged_ns, kSecond + kMillisecond);
+}
+
+TEST(gate, a_client_wait_of_a_session_that_was_alone_is_set_aside_at_once_for_others) {
+  WaitingAlone waiting;
+  waiting.Pass(kSecond);
+  waiting.Look(Phase::kSlice, 2, 20 * kMillisecond);
+  CHECK(waiting.state.any_aside());
+  CHECK_EQ(waiting.all.charged_ns, 0U);
+}
+
 TEST(gate, a_host_function_goes_on_while_the_session_has_work_on_the_device) {
   Waiting waiting;
   CHECK(waiting.Asks(kSecond, true));  // the work may wait for the stream of this function

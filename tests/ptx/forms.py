@@ -15,6 +15,7 @@ import numpy as np
 from ptx.harness import HEADER, Kernel
 
 SAMPLES = 128
+BATCH = 25  # cases of one kernel
 INT = ("s16", "u16", "s32", "u32", "s64", "u64")
 Reference = Callable[..., int | tuple[int, ...] | None]
 EDGES = {
@@ -282,7 +283,15 @@ def _execute(case: Case, names: list[str], number: int) -> list[str]:
 
 
 def check(cases: Sequence[Case], seed: int = 0) -> None:
-    """Runs all cases and compares each result with its reference."""
+    """Runs all cases and compares each result with its reference.
+
+    Several kernels, because the time to compile one grows faster than its length.
+    """
+    for first in range(0, len(cases), BATCH):
+        _check_together(cases[first : first + BATCH], seed + first)
+
+
+def _check_together(cases: Sequence[Case], seed: int) -> None:
     kernel = Kernel(build(cases))
     data = [
         inputs_for(kind, seed * 1000 + n * 10 + k)

@@ -75,11 +75,18 @@ def int_to_float() -> list[Case]:
     ]
 
 
+def nan_as(d: str, s: str) -> int:
+    """What NaN becomes: https://docs.nvidia.com/cuda/parallel-thread-execution/#cvt."""
+    if s != "f64" and d not in ("s64", "u64"):
+        return 0
+    return value(1 << width(d) - 1, d)
+
+
 def to_integer(mode: str, d: str, s: str) -> Reference:
     def reference(raw: int) -> int:
         v = decode(raw, s)
         if math.isnan(v):
-            return 0
+            return nan_as(d, s)
         return clamp(ROUND[mode](v), d) if math.isfinite(v) else limits(d)[int(v > 0)]
 
     return reference
@@ -87,10 +94,11 @@ def to_integer(mode: str, d: str, s: str) -> Reference:
 
 def float_to_int() -> list[Case]:
     return [
-        Case(f"cvt.{mode}.{d}.{s} {{d}}, {{0}}", holder(d), (s,), to_integer(mode, d, s))
+        Case(f"cvt.{mode}{sat}.{d}.{s} {{d}}, {{0}}", holder(d), (s,), to_integer(mode, d, s))
         for d in INT
         for s in FLOAT
         for mode in ROUND
+        for sat in ("", ".sat")
     ]
 
 
@@ -261,6 +269,14 @@ def test_integer_to_float() -> None:
 
 def test_float_to_integer() -> None:
     check(float_to_int(), 33)
+
+
+def test_nan_to_integer() -> None:
+    """Zero, or the highest bit alone if the source is f64 or the destination has 64 bits."""
+    assert {d: nan_as(d, "f32") & (1 << 64) - 1 for d in INT} == {
+        "u8": 0, "s8": 0, "u16": 0, "s16": 0, "u32": 0, "s32": 0, "u64": 1 << 63, "s64": 1 << 63,
+    }  # fmt: skip
+    assert [nan_as(d, "f64") for d in ("u16", "u32", "s32")] == [1 << 15, 1 << 31, -(1 << 31)]
 
 
 def test_float_to_float() -> None:

@@ -8,6 +8,7 @@ from ptx.harness import Kernel
 from ptx.program import result_of, run, source
 
 from rgpu_emu.ptx.errors import PtxError
+from rgpu_emu.ptx.link import link
 
 OTHER_ENTRY = """
 .visible .entry other(.param .u64 p, .param .align 8 .b8 big[30000]) {
@@ -30,9 +31,12 @@ def test_an_entry_cannot_be_called() -> None:
         Kernel(source(body, before=OTHER_ENTRY), "k")
 
 
-def test_parameters_of_an_entry_are_read_only() -> None:
-    with pytest.raises(PtxError, match="parameters are read-only"):
-        Kernel(source("st.param.u64 [in], %out;"))
+@pytest.mark.parametrize("place", ["in", "in+0", "%rd1"])
+def test_parameters_of_an_entry_are_read_only(place: str) -> None:
+    """The module does not load."""
+    with pytest.raises(PtxError, match="parameters are read-only") as caught:
+        link([source(f"mov.u64 %rd1, in;\n st.param.u64 [{place}], %out;")])
+    assert caught.value.line > 4
 
 
 def test_a_function_that_promised_not_to_return_ends_the_launch() -> None:

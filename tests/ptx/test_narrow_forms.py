@@ -53,14 +53,14 @@ def numbers(count: int) -> np.ndarray:
     bits[: len(SPECIAL)] = [bits_of(v) for v in SPECIAL]
     ties = np.arange(len(SPECIAL), count // 2)  # halfway between two tf32, and beside
     bits[ties] = bits[ties] & 0xFFFFE000 | np.array([0x1000, 0x0FFF, 0x1001])[ties % 3]
-    bits[-2:] = 0x7F7FFFFF, 0xFF7FF000
+    bits[-5:] = 0x7F7FFFFF, 0xFF7FF000, 0x7FFFFFFF, 0xFFC12345, 0xFF800001
     return bits
 
 
 def as_tf32(bits: int, name: str) -> int:
     value, sign = value_of(bits), bits & 0x80000000
     if math.isnan(value):
-        return 0x7FFFFFFF
+        return bits & 0xFFFFE000 | 0x400000 if name == "cvt.rna.tf32.f32" else 0x7FFFFFFF
     low, size = bits & 0x1FFF, bits & 0x7FFFE000
     odd = size >> 13 & 1
     if not math.isinf(value):

@@ -36,6 +36,11 @@ UNSUPPORTED = [
 ]
 # What is not in the PTX manual.
 INVALID = [
+    "st.const.u32",
+    "st.param::entry.u32",
+    "st.acquire.gpu.global.u32",
+    "ld.release.gpu.global.u32",
+    "red.global.exch.b32",
     "tex.cube.v4.f32.s32",
     "tex.1d.v2.f32.f32",
     "suld.p.1d.v4.b32.trap",
@@ -169,6 +174,8 @@ def test_wrong_operands_are_found_when_lowering(body: str, words: str) -> None:
         (".version 10.0\n.target sm_80\n.address_size 64\n", 222, "newer than 9.x"),
         (".version 9.9\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }", 0, ""),
         (".target sm_80\n", 218, "does not begin with .version"),
+        (".version 8.0\n.visible .entry k() { ret; }", 218, "the module has no .target"),
+        (".version 9.9", 218, "the module has no .target"),
         (HEADER.replace("64", "32"), 801, "64-bit addresses"),
         (HEADER + ".entry k() { ret; ", 218, "not closed"),
         (HEADER + ".entry k() { ret; }\n.entry k() { ret; }", 218, "defined twice"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx.program import kernel, result_of, run
+from ptx.program import kernel, result_of, run, source
 
 from rgpu_emu.lower.stack import STACK_BYTES
 from rgpu_emu.ptx.errors import PtxError
+from rgpu_emu.ptx.link import link
 
 STORE = "\nmul.wide.u32 %rd30, %tid, 4; add.u64 %rd30, %out, %rd30; st.u32 [%rd30], %r9;"
 ZEROS = np.zeros(64, np.uint32)
@@ -138,3 +139,15 @@ def test_wrong_operands_are_refused(line: str, result: int, words: str) -> None:
 
 
 FORMS = ["alloca.u64", "stacksave.u32", "stackrestore.u64"]
+
+
+def test_an_alignment_is_refused_when_the_module_loads() -> None:
+    """One that is too great refuses its kernel, one that is no number the module."""
+    text = source("alloca.u64 %rd1, 8, 32;") + ".visible .entry other() { ret; }"
+    error = link([text]).refusals["k"]
+    assert error.result == 801
+    assert "alloca.u64 with an alignment of 32 is not supported" in str(error)
+    assert error.line > 4
+    with pytest.raises(PtxError, match="not a literal power of two") as caught:
+        link([source("alloca.u64 %rd1, 8, 12;")])
+    assert caught.value.result == 218

@@ -206,6 +206,47 @@ def test_an_endless_kernel(server: Server) -> None:
         assert "quota.max_kernel_seconds" in sentence
 
 
+# One node: WHILE with a value that nothing sets to 0.  The body is a set of 4 bytes.
+LOOP = """
+from ctypes import byref, c_size_t, c_uint64, c_void_p
+cuda.open()
+context, graph, node, run, handle = c_void_p(), c_void_p(), c_void_p(), c_void_p(), c_uint64()
+cuda("cuCtxGetCurrent", byref(context))
+memory = cuda.alloc(4)
+cuda("cuGraphCreate", byref(graph), 0)
+cuda("cuGraphConditionalHandleCreate", byref(handle), graph, context, 1, 1)
+params = (c_uint64 * 32)(13, 0, handle.value, 1 | 1 << 32, 0, context.value)
+cuda("cuGraphAddNode_v2", byref(node), graph, None, None, c_size_t(0), byref(params))
+body = c_void_p.from_address(params[4])
+values = (c_uint64 * 5)(memory, 0, 7 | 4 << 32, 1, 1)
+cuda("cuGraphAddMemsetNode", byref(node), body, None, c_size_t(0), byref(values), context)
+cuda("cuGraphInstantiateWithFlags", byref(run), graph, c_uint64(0))
+cuda("cuGraphLaunch", run, None)
+print("loops", flush=True)
+print(cuda.result("cuCtxSynchronize"))
+"""
+
+
+@pytest.mark.parametrize("transport", ["unix", "shm", "tcp"])
+def test_an_endless_loop_of_a_graph(server: Server, transport: str) -> None:
+    """It ends as an endless kernel does, although no kernel of it is endless."""
+    with tenants(server, VICTIM) as (victim,):
+        client = clients.start(
+            server.address(transport),
+            LOOP,
+            RGPU_LEASE="a",
+            RGPU_MEMORY="64MiB",
+            RGPU_SHARE="0.5",
+        )
+        assert client.stdout is not None
+        assert client.stdout.readline() == "loops\n", client.communicate()
+        goes_on(victim)
+        output, errors = client.communicate(timeout=30)
+        assert output == f"{LAUNCH_TIMEOUT}\n", errors
+        assert "ran for more than 1.5 s while others waited for the device" in errors
+        wait_until(lambda: any("ended: a kernel ran for" in line for line in server.log))
+
+
 def test_an_endless_kernel_in_the_own_lease_harms_the_own_lease(server: Server) -> None:
     """Another process of the lease gets the error too only if it has work on the device."""
     with tenants(server, CULPRIT, CULPRIT, VICTIM) as (culprit, sibling, victim):

@@ -111,7 +111,8 @@ def main() -> int:
     return call(
         sys.executable,
         "-c",
-        "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))",
+        # Not from the repository's folder, which `-c` puts first: it has no compiled parts.
+        "import sys; del sys.path[0]; import pytest; sys.exit(pytest.main(sys.argv[1:]))",
         "-p",
         "no:cacheprovider",
         # Sanitized processes take several times the memory and processor time.

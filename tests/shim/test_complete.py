@@ -294,9 +294,11 @@ def test_no_byte_lands_after_a_notice_of_completion_was_used() -> None:
                 event = asked.pop()
                 told = {"object": event["event"], "version": event["version"], "time_ns": 0}
                 yield encode_message(Notice.COMPLETED, told)
+                yield reply(frame, name, free=1, total=2)
             else:
-                yield _bytes(posted.pop(), "rgpuCopyDtoHLater", 0, b"late" * 16)
-            yield reply(frame, name, free=1, total=2)
+                # In one piece: the client believes nothing that comes after the wrong frame.
+                late = _bytes(posted.pop(), "rgpuCopyDtoHLater", 0, b"late" * 16)
+                yield late + reply(frame, name, free=1, total=2)
         else:
             yield from _plain(name, frame)
 

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from helpers import clients
 from helpers.server import Server
+from helpers.waiting import wait_until
 
 from rgpu_client.trace import format_trace
 from rgpu_client.trace_page import read_traces
 
 # Each thread of `wild` waits at a barrier; then thread (5, 1, 0) of block (1, 0, 0) writes to `at`.
 # `plain` does the same without the barrier. `odd` adds to an address that is no multiple of 4.
+# `past` reads far behind its shared memory. `deep` calls itself without end.
 PTX = """
 .version 7.0
 .target sm_70
@@ -42,6 +44,23 @@ PTX = """
   ld.param.u64 %rd1, [at];
   bar.sync 0;
   atom.global.add.u32 %r1, [%rd1], 1;
+  ret;
+}
+.visible .entry past(.param .u64 at) {
+  .shared .b8 s[256]; .reg .b32 %r<2>; .reg .b64 %rd<2>;
+  mov.u64 %rd1, s;
+  add.u64 %rd1, %rd1, 200000;
+  st.shared.u32 [%rd1], 1;
+  ret;
+}
+.func again() {
+  .local .b8 own[1024];
+  st.local.u32 [own], 1;
+  call again;
+  ret;
+}
+.visible .entry deep(.param .u64 at) {
+  call again;
   ret;
 }
 """
@@ -111,8 +130,43 @@ def test_the_kernel_is_named_everywhere(
         f"failed: the device reported CUDA_ERROR_ILLEGAL_ADDRESS in work submitted earlier: {sentence}"
         in shown
     )
-    logged = [line for line in running.told().splitlines() if sentence in line]
-    assert any("(lease " in line for line in logged), running.told()
+
+    # The worker's output comes to the server's log by a pipe, beside what the client is told.
+    def logged() -> bool:
+        lines = running.told().splitlines()
+        return any("(lease " in line and sentence in line for line in lines)
+
+    wait_until(logged)
+
+
+@pytest.mark.parametrize(
+    ("name", "thread", "past"),
+    [
+        ("plain", "", 1 << 46),
+        ("plain", "", -(1 << 40)),
+        ("wild", ", thread (5, 1, 0)", 1 << 63),
+        ("past", "", 0),
+    ],
+)
+def test_an_address_outside_memory_is_not_told_as_another(
+    running: Server, tmp_path: Path, name: str, thread: str, past: int
+) -> None:
+    """The device does not know the address, so the sentence has none."""
+    errors, _ = fail(running, tmp_path, name, 700, past)
+    block = "" if name == "past" else "1, 0, 0)"
+    assert f"kernel {name} failed in block ({block}" in errors
+    assert (
+        f"){thread}: it accessed an address outside device memory, or outside its shared or local "
+        "memory" in errors
+    )
+    assert "device address" not in errors
+
+
+def test_a_full_stack_is_named(running: Server, tmp_path: Path) -> None:
+    errors, _ = fail(running, tmp_path, "deep", 719, 0)
+    assert "kernel deep failed in block (" in errors
+    assert "the stack of a thread is full: functions that call themselves have 32 KiB" in errors
+    assert "trap" not in errors
 
 
 def test_a_misaligned_address_is_named(running: Server, tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ names = (b"cuDeviceGetGraphMemAttribute", b"cuDeviceSetGraphMemAttribute", b"cuD
 for name in names:
     place, status = c_void_p(), c_int()
     cuda("cuGetProcAddress_v2", name, byref(place), 13000, c_uint64(0), byref(status))
+    assert place.value and status.value == 0
 print("all")
 """
     assert _said(server, source) == "all"

@@ -120,6 +120,18 @@ print(seen, cuda.result("cuCtxSynchronize"))
     assert _said(server, source) == "[800, 800, 800] 0"
 
 
+def test_a_program_may_end_while_one_begins(server: str) -> None:
+    """The interpreter ends the thread that comes to it too late."""
+    source = """
+import time
+slow = FUNCTION(lambda data: time.sleep(0.05))
+for _ in range(10):
+    cuda("cuLaunchHostFunc", None, slow, None)
+print("over", flush=True)
+"""
+    assert _said(server, source) == "over"
+
+
 def test_bad_arguments(server: str) -> None:
     source = """
 one, note = stream(), CALLBACK(lambda *_: None)

@@ -337,3 +337,57 @@ assert free - cuda.memory()[0] < 2 << 20
         RGPU_MEMORY=str(64 << 20),
         RGPU_LEASE="mapped-quota",
     )
+
+
+@pytest.mark.parametrize("waits", ["before the write", "behind the write"])
+def test_a_stream_waits_for_a_value_in_page_locked_memory(server: str, waits: str) -> None:
+    """Also without DEVICEMAP: with unified addressing the device sees all of it."""
+    check(
+        server,
+        f"""
+stream = c_void_p()
+cuda("cuStreamCreate", byref(stream), 1)
+word = c_uint.from_address(mapped(64, 0))
+def begin():
+    address = c_uint64(ctypes.addressof(word))
+    cuda("cuStreamWaitValue32_v2", stream, address, 5, 0)
+if "{waits}" == "before the write":
+    begin()
+    assert cuda.result("cuStreamQuery", stream) == 600
+    word.value = 5
+else:
+    word.value = 5
+    begin()
+cuda("cuStreamSynchronize", stream)
+""",
+    )
+
+
+def test_memory_in_use_gets_what_was_written_before_it_is_unregistered(server: str) -> None:
+    check(
+        server,
+        """
+from helpers.shared_words import PTX
+add = cuda.function(cuda.load(PTX), "add")
+around, host = register(4000)
+cuda.launch(add, 4, 64, device_pointer(host), 1000, 7)
+cuda("cuMemHostUnregister", c_void_p(host))
+assert list((c_uint * 1000).from_address(host)) == [7] * 1000
+""",
+    )
+
+
+def test_memory_that_kernels_cannot_write_is_not_registered(server: str) -> None:
+    check(
+        server,
+        """
+import mmap
+library = ctypes.CDLL(None)
+library.mmap.restype = c_void_p
+library.mmap.argtypes = [c_void_p, c_size_t, c_int, c_int, c_int, ctypes.c_long]
+flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+read_only = library.mmap(None, 8192, mmap.PROT_READ, flags, -1, 0)
+for address in (4096, read_only):
+    assert cuda.result("cuMemHostRegister_v2", c_void_p(address), c_size_t(8192), DEVICEMAP) == 1
+""",
+    )

@@ -194,7 +194,7 @@ for call, *arguments in (
     )
     assert code == 0, errors
     answers = [int(line.split()[-1]) for line in output.splitlines()]
-    assert answers == [3, 400, 400, 400, 400, 201, 1, 1, 1, 301, 500, 500, 500, 500]
+    assert answers == [3, 400, 400, 400, 400, 201, 1, 1, 1, 301, 0, 0, 500, 500]
     # A function that was only looked up is not mentioned: the program went on and ended well.
     assert errors == ""
 

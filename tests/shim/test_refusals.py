@@ -107,6 +107,7 @@ def test_private_tables_are_said_if_the_program_then_fails(server: str) -> None:
         _, lines = said(server, source)
         assert len(lines) == 1
         assert TABLES in lines[0]
+        assert "CuPy needs `rgpu run --arrays` and PyTorch `rgpu run --torch`" in lines[0]
         assert "`rgpu help compatibility` says what to use instead." in lines[0]
 
 

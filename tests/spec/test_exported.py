@@ -32,7 +32,7 @@ for name, version, flags, symbol in json.loads(sys.argv[2]):
     answers.append([result, status.value, bool(same)])
 print(json.dumps(answers))
 """
-FOUND, NOT_FOUND, TOO_OLD = [0, 0, True], [500, 1, False], [500, 2, False]
+FOUND, NOT_FOUND, TOO_OLD = [0, 0, True], [0, 1, False], [0, 2, False]
 QUESTIONS = [
     ("cuMemAlloc", 12000, 0, "cuMemAlloc_v2", FOUND),
     ("cuInit", 13050, 0, "cuInit", FOUND),

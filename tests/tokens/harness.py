@@ -114,7 +114,7 @@ class Loop:
         self.workers: list[Worker] = []
         self.heard: list[say.Message] = []
         self.process: subprocess.Popen[bytes] | None = None
-        self._sessions = 0
+        self.sessions = 0
 
     def __enter__(self) -> Self:
         self.start()
@@ -160,8 +160,8 @@ class Loop:
         return lease
 
     def worker(self, lease: Lease, mode: str = "greedy") -> Worker:
-        self._sessions += 1
-        worker = Worker(lease, self._sessions, mode)
+        self.sessions += 1
+        worker = Worker(lease, self.sessions, mode)
         self.workers.append(worker)
         self.introduce(worker)
         return worker

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
+
+import pytest
 
 from rgpu_server.core.model import PPM, Quota
 from rgpu_server.core.tokens.share import Share
 from rgpu_server.tokens.device import DeviceTokens
-from rgpu_server.tokens.page import Phase, TokenView, native
+from rgpu_server.tokens.page import Demand, Phase, TokenView, native
 from rgpu_server.tokens.seats import Seat, WorkerSeat
 from rgpu_server.workers.pages import LeasePage
 
@@ -86,6 +89,47 @@ def test_slices_follow_the_measured_hand_over() -> None:
     assert first_slice(0) == 10 * MS
     assert 19 * MS <= first_slice(100_000) <= 20 * MS
     assert first_slice(2 * MS) == 25 * MS
+
+
+class Counting:
+    """A page's token, with device time that the test counts."""
+
+    def __init__(self, token: TokenView) -> None:
+        self.token, self.busy_ns = token, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.token, name)
+
+    def demand(self, generation: int, slots: int) -> Demand:
+        return self.token.demand(generation, slots)._replace(busy_ns=self.busy_ns)
+
+
+@pytest.mark.parametrize("kernel_ms", [50, 150, 500, 1_500])
+def test_the_time_of_long_kernels_of_a_lease_that_is_alone_is_not_lost(kernel_ms: int) -> None:
+    """Its worker counts a kernel when it is over."""
+    clock = Clock()
+    device = DeviceTokens(60_000 * MS, lambda session, sentence: None, clock=clock)
+    device.start()
+    seat = join(device, clock, "alone", PPM)
+    counting = Counting(seat.token)
+    seat.token = counting  # type: ignore[assignment]
+    assert device.holder is seat
+    for _ in range(4):
+        speak(seat, clock, active=seat.generation)
+        for _ in range(kernel_ms // 10):
+            clock.now += 10 * MS
+            if clock.now % (100 * MS) == 0:
+                device.tick(clock.now)
+        counting.busy_ns += kernel_ms * MS
+        speak(seat, clock, drained=clock.now)
+        for _ in range(30):
+            clock.now += 10 * MS
+            if clock.now % (100 * MS) == 0:
+                device.tick(clock.now)
+    usage = device.scheduler.usage("alone")
+    seat.page.close()
+    assert usage is not None
+    assert usage.device_ns == 4 * kernel_ms * MS
 
 
 def test_a_pause_of_the_device_is_no_hand_over() -> None:

@@ -117,7 +117,10 @@ def ended(client: ByHand) -> bool:
     except (EOFError, ConnectionError):  # the worker is just ending
         return False
     connection.close()
-    return answer.header.opcode == Handshake.REFUSED and refusal(answer) == MISSING
+    if answer.header.opcode != Handshake.REFUSED:
+        return False
+    status, sentence = refusal(answer)
+    return status == MISSING[0] and sentence.startswith(f"{MISSING[1]}: ")
 
 
 def end(client: ByHand) -> None:

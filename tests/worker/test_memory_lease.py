@@ -95,12 +95,12 @@ def best(times: int, client: Client, size: int) -> float:
 def test_a_refusal_waits_only_while_another_process_is_freeing() -> None:
     with two() as (holder, other, _):
         flag = block_and_free(holder, 40 * MIB)
-        assert best(2, other, 60 * MIB) >= 0.1, "frees are on their way"
+        assert best(2, other, 60 * MIB) >= 0.4, "frees are on their way"
         release(holder, flag)
         assert holder.result("rgpuContextSynchronize", ctx=10).status == 0
         wait_until(lambda: other.result("rgpuMemGetInfo").values["free"] == LIMIT - 4096)
         holder.alloc(50 * MIB)
-        assert best(10, other, 60 * MIB) < 0.05, "nobody frees anything"
+        assert best(10, other, 60 * MIB) < 0.4, "nobody frees anything"
 
 
 def test_a_worker_that_dies_while_it_frees_delays_nobody() -> None:

@@ -4,6 +4,7 @@
 #include "rgpu_client/shim/calls/host_bytes.h"
 #include "rgpu_client/shim/calls/visible_memory.h"
 #include "rgpu_client/shim/graphs/graphs.h"
+#include "rgpu_common/native/base/probe.h"
 
 namespace rgpu::shim {
 namespace {
@@ -92,6 +93,8 @@ CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
       return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     }
   }
+  // Kernels may write it.
+  if (!base::CanWrite(p, bytesize)) return CUDA_ERROR_INVALID_VALUE;
   return here.session->addresses().Add(HostRange(here, p, bytesize, RangeKind::kRegistered, Flags))
              ? CUDA_SUCCESS
              : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;

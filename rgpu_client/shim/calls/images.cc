@@ -37,20 +37,26 @@ CUresult PutImage(const Here& here, const Image& image, uint64_t* id) {
 
 CUresult FindImage(const void* data, Image* image) {
   if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const auto measured = MeasureImage(data);
+  bool too_long = false;
+  const auto measured = MeasureImage(data, &too_long);
+  if (too_long) return RefuseLongImage("code that this program loads (PTX, a fatbin or a cubin)");
   if (!measured) return CUDA_ERROR_INVALID_IMAGE;
   *image = *measured;
   return CUDA_SUCCESS;
 }
 
+CUresult RefuseLongImage(const char* what) {
+  Say("%s is longer than %llu MiB, the most that one load or one input of a link may have, and is "
+      "refused (CUDA_ERROR_INVALID_IMAGE); divide it into several modules, or leave out the code "
+      "for other GPUs (nvcc -gencode, nvprune)",
+      what, static_cast<unsigned long long>(kMaxImageBytes >> 20));
+  return CUDA_ERROR_INVALID_IMAGE;
+}
+
 CUresult FindImageFile(const char* path, std::vector<uint8_t>* file, Image* image) {
   if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const int error = ReadImageFile(path, file);
-  if (error == EFBIG) {
-    Say("%s is larger than the %llu MiB that an image may have", path,
-        static_cast<unsigned long long>(kMaxImageBytes >> 20));
-    return CUDA_ERROR_INVALID_IMAGE;
-  }
+  if (error == EFBIG) return RefuseLongImage(path);
   if (error != 0) return CUDA_ERROR_FILE_NOT_FOUND;
   // The headers may state a length larger than the file.
   const auto measured = MeasureImage(file->data());

@@ -18,6 +18,9 @@ CUresult PutImage(const Here& here, const Image& image, uint64_t* id);
 CUresult FindImage(const void* data, Image* image);
 CUresult FindImageFile(const char* path, std::vector<uint8_t>* file, Image* image);
 
+// Tells the user that `what` is too long, and what to do. Returns CUDA_ERROR_INVALID_IMAGE.
+CUresult RefuseLongImage(const char* what);
+
 // A function or kernel that is being created. Its handle exists before the server has answered.
 struct NewFunction {
   Function* function = nullptr;

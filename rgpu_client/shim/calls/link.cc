@@ -1,5 +1,7 @@
 // The linker. The options of cuLinkCreate name log buffers of the program, which later calls of the
 // same link still write.
+#include <errno.h>
+
 #include "gen/shim_calls.gen.h"
 #include "rgpu_client/shim/calls/images.h"
 #include "rgpu_common/native/base/clock.h"
@@ -90,7 +92,7 @@ CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void* data, si
   if (link == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   JitOptions jit;
   if (data == nullptr || size == 0 || !IsInputType(type)) return CUDA_ERROR_INVALID_VALUE;
-  if (size > kMaxImageBytes) return CUDA_ERROR_INVALID_IMAGE;
+  if (size > kMaxImageBytes) return RefuseLongImage(name == nullptr ? "an input of a link" : name);
   const CUresult status = jit.Read(numOptions, options, optionValues);
   if (status != CUDA_SUCCESS) return status;
   return AddImage(*link, type, {static_cast<const uint8_t*>(data), size}, name, jit);
@@ -105,7 +107,9 @@ CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char* pa
   CUresult status = jit.Read(numOptions, options, optionValues);
   if (status != CUDA_SUCCESS) return status;
   std::vector<uint8_t> file;
-  if (ReadImageFile(path, &file) != 0) return CUDA_ERROR_FILE_NOT_FOUND;
+  const int error = ReadImageFile(path, &file);
+  if (error == EFBIG) return RefuseLongImage(path);
+  if (error != 0) return CUDA_ERROR_FILE_NOT_FOUND;
   // ReadImageFile has appended a zero, which is part of PTX text only.
   const uint64_t bytes = type == CU_JIT_INPUT_PTX ? file.size() : file.size() - 1;
   return AddImage(*link, type, {file.data(), bytes}, path, jit);

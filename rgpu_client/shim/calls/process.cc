@@ -6,6 +6,7 @@
 #include "rgpu_client/shim/calls/here.h"
 #include "rgpu_client/shim/refusals.h"
 #include "rgpu_client/shim/version.h"
+#include "rgpu_common/native/base/proc_flags.h"
 
 namespace rgpu::shim {
 namespace {
@@ -27,6 +28,7 @@ bool ServerKnows(CallId call) {
 
 CUresult FindEntry(const char* symbol, void** pfn, int version, cuuint64_t flags, int* found) {
   if (symbol == nullptr || pfn == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!base::AreProcFlags(flags)) return CUDA_ERROR_INVALID_VALUE;
   CallId call{};
   *pfn = const_cast<void*>(FindProc(symbol, version, flags, found, &call));
   if (*pfn != nullptr && !ServerKnows(call)) {
@@ -63,9 +65,11 @@ CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cudaVersion, cu
                              CUdriverProcAddressQueryResult* symbolStatus) {
   int found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   const CUresult status = FindEntry(symbol, pfn, cudaVersion, flags, &found);
-  if (symbolStatus == nullptr) return status;
-  *symbolStatus = static_cast<CUdriverProcAddressQueryResult>(found);
-  return status;
+  if (symbolStatus != nullptr && status != CUDA_ERROR_INVALID_VALUE) {
+    *symbolStatus = static_cast<CUdriverProcAddressQueryResult>(found);
+  }
+  // As NVIDIA's driver: the null pointer and the status say that there is no such function.
+  return status == CUDA_ERROR_NOT_FOUND ? CUDA_SUCCESS : status;
 }
 
 CUresult cuGetProcAddress(const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags) {

@@ -6,6 +6,8 @@
 #include "rgpu_client/shim/calls/pinned_params.h"
 #include "rgpu_client/shim/calls/stream_values.h"
 #include "rgpu_client/shim/graphs/graphs.h"
+#include "rgpu_client/shim/paged/active.h"
+#include "rgpu_client/shim/session.h"
 #include "rgpu_common/native/base/batches.h"
 
 namespace rgpu::shim {
@@ -63,6 +65,7 @@ CUresult WaitValue(CUstream stream, CUdeviceptr addr, uint64_t value, unsigned f
   const auto one = Operation(type, addr, value, flags);
   if (CapturedOperations(here, {&one, 1}, &over)) return over;
   PostOptions options = Work(here);
+  if (PagedHas(kMirrors)) here.session->paged().BeforeValueWait(here, device, width);
   uint64_t seq = 0;
   options.seq = &seq;
   const CUresult status = here.channel().Post<op_rgpuStreamWaitValue>(

@@ -1,5 +1,6 @@
 #include "rgpu_client/shim/calls/visible_memory.h"
 
+#include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/paged/active.h"
 
 namespace rgpu::shim {
@@ -130,12 +131,18 @@ CUresult ImageOf(const Here& here, const Range& host, Range* image) {
 
 namespace {
 
+// What kernels have written to the image until now reaches the program's memory first.
 void FreeImageIn(Session& session, uint64_t host) {
   const auto image = session.addresses().ImageOf(host);
-  if (!image || !session.addresses().Take(image->base, image->kind, image->kind)) return;
-  session.paged().RemoveMirror(host);
+  if (!image) return;
   Here there{&session, &ThisThread(), nullptr, nullptr};
   there.context = session.handles().Find<Context>(image->context);
+  if (there.context != nullptr && SynchronizeContext(there) == CUDA_SUCCESS) {
+    session.paged().AfterCall(true);
+  }
+  // Another thread may have freed it meanwhile.
+  if (!session.addresses().Take(image->base, image->kind, image->kind)) return;
+  session.paged().RemoveMirror(host);
   if (there.context != nullptr) Free(there, image->base);
 }
 

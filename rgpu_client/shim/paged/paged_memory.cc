@@ -132,6 +132,23 @@ void PagedMemory::BeforeUse(const Here& here, uint64_t address, uint64_t bytes, 
   }
 }
 
+void PagedMemory::BeforeValueWait(const Here& here, uint64_t address, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (!mirrors_.Meets(address, bytes)) return;
+  log_.Note(here);
+  awaited_ = true;
+}
+
+void PagedMemory::BeforeCall() {
+  if (!awaited_.load(std::memory_order_relaxed)) return;
+  const std::lock_guard lock(mutex_);
+  Context* const context = TrafficContext(nullptr);
+  if (context == nullptr) return;
+  const bool outstanding = log_.Outstanding(session_);
+  awaited_ = outstanding;
+  if (outstanding) mirrors_.Push(*context, false);
+}
+
 void PagedMemory::DropUnsettled() {
   if (!PagedHas(session_.number(), kUnsettledPages)) return;
   SetPagedBit(session_.number(), kUnsettledPages, false);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -46,6 +47,10 @@ class PagedMemory {
   void BeforeWork(const Here& here);
   // Before a command in here.stream that uses only [address, address + bytes).
   void BeforeUse(const Here& here, uint64_t address, uint64_t bytes, bool written);
+  // A stream will wait for a value at the device's `address`.
+  void BeforeValueWait(const Here& here, uint64_t address, uint64_t bytes);
+  // Before any driver call, while a stream may wait for a value: the program may have written it.
+  void BeforeCall();
   // At the end of a driver call. `completed`: it reported that work is complete.
   void AfterCall(bool completed);
   // Around a host function of the program. After it, the device has what the function wrote.
@@ -82,6 +87,7 @@ class PagedMemory {
   WorkLog log_;
   uint32_t used_ = 0;  // the context whose page stream was used last
   Mirrors mirrors_;
+  std::atomic<bool> awaited_{false};  // a stream may wait for a value in an image
 };
 
 }  // namespace rgpu::shim

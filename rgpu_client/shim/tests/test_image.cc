@@ -115,6 +115,18 @@ TEST(ElfEndsWithItsLastPart) {
   CHECK(!MeasureImage(huge.data()));
 }
 
+TEST(AnImageThatIsTooLongIsToldFromOneThatIsCut) {
+  bool too_long = true;
+  const AtPageEnd cut(Fatbin(65));
+  CHECK(!MeasureImage(cut.data(), &too_long) && !too_long);
+  const AtPageEnd fatbin(Fatbin(rgpu::shim::kMaxImageBytes + 1));
+  CHECK(!MeasureImage(fatbin.data(), &too_long) && too_long);
+  const AtPageEnd elf(Elf(rgpu::shim::kMaxImageBytes, 1));
+  CHECK(!MeasureImage(elf.data(), &too_long) && too_long);
+  const AtPageEnd unknown(std::string(100, 'x'));
+  CHECK(!MeasureImage(unknown.data(), &too_long) && !too_long);
+}
+
 TEST(LinkedImageSaysItsLength) {
   std::string bytes = "RGPUIMG1" + std::string(8, '\0') + "body";
   const uint64_t total = bytes.size();

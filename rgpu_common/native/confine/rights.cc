@@ -5,6 +5,7 @@
 #include <linux/capability.h>
 #include <linux/landlock.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -69,13 +70,36 @@ constexpr uint64_t kReading = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_
 constexpr uint64_t kDeviceAccess =
     LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_REMOVE_FILE;
 
+void AllowBelow(int ruleset, int folder, uint64_t access) {
+  landlock_path_beneath_attr rule{};
+  rule.allowed_access = access;
+  rule.parent_fd = folder;
+  syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
+}
+
+// Paths that cannot be opened stay without access.
+void AllowReading(int ruleset, const std::vector<std::string>& readable) {
+  for (const std::string& path : readable) {
+    const base::UniqueFd opened(open(path.c_str(), O_PATH | O_CLOEXEC));
+    struct stat found{};
+    if (!opened.valid() || fstat(opened.get(), &found) != 0) continue;
+    // The rights of a folder cannot be given for a file.
+    const bool folder = S_ISDIR(found.st_mode);
+    AllowBelow(ruleset, opened.get(), folder ? kReading : LANDLOCK_ACCESS_FS_READ_FILE);
+  }
+}
+
 void AllowDevices(int ruleset) {
   const base::UniqueFd devices(open("/dev", O_PATH | O_CLOEXEC));
-  if (!devices.valid()) return;
-  landlock_path_beneath_attr rule{};
-  rule.allowed_access = kDeviceAccess;
-  rule.parent_fd = devices.get();
-  syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
+  if (devices.valid()) AllowBelow(ruleset, devices.get(), kDeviceAccess);
+}
+
+// NVIDIA's driver names its threads by files below /proc/self/task, and cuInit fails with
+// CUDA_ERROR_OPERATING_SYSTEM if it cannot. The rule holds for the folder as the kernel has it in
+// memory, so the folder stays open: the kernel would otherwise forget it and make another one.
+void AllowNamingThreads(int ruleset) {
+  static const int threads = open("/proc/self/task", O_PATH | O_CLOEXEC);
+  if (threads >= 0) AllowBelow(ruleset, threads, LANDLOCK_ACCESS_FS_WRITE_FILE);
 }
 #endif
 
@@ -133,14 +157,18 @@ void ForbidGains(Report* report) {
   if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) report->Refused(kNotInspectable, "prctl", errno);
 }
 
-void RestrictFiles(Files files, Report* report) {
+void RestrictFiles(Files files, Report* report, const std::vector<std::string>& readable) {
 #ifdef SYS_landlock_create_ruleset
   landlock_ruleset_attr rules{};
   rules.handled_access_fs = files == Files::kNone ? kAllAccess : kAllAccess & ~kReading;
   const long made = syscall(SYS_landlock_create_ruleset, &rules, sizeof rules, 0);
   if (made < 0) return report->Refused(kLandlock, "landlock_create_ruleset", errno);
   const base::UniqueFd ruleset(static_cast<int>(made));
-  if (files == Files::kDevices) AllowDevices(ruleset.get());
+  if (files == Files::kNone) AllowReading(ruleset.get(), readable);
+  if (files == Files::kDevices) {
+    AllowDevices(ruleset.get());
+    AllowNamingThreads(ruleset.get());
+  }
   if (syscall(SYS_landlock_restrict_self, ruleset.get(), 0) != 0) {
     report->Refused(kLandlock, "landlock_restrict_self", errno);
   }

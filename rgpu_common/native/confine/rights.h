@@ -9,6 +9,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace rgpu::confine {
 
@@ -52,8 +53,9 @@ void ForbidGains(Report* report);
 enum class Files {
   kNone,      // none
   kReadOnly,  // reading
-  kDevices,   // reading, and writing below /dev
+  kDevices,   // reading, writing below /dev, and naming the process's own threads
 };
-void RestrictFiles(Files files, Report* report);
+// `readable`: folders and files that can be read although `files` is kNone.
+void RestrictFiles(Files files, Report* report, const std::vector<std::string>& readable = {});
 
 }  // namespace rgpu::confine

@@ -1,5 +1,6 @@
 #include "rgpu_common/native/graph/compare.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
@@ -114,20 +115,43 @@ CUresult MayReplace(const Node& node, const Params& params) {
              : CUDA_ERROR_INVALID_VALUE;
 }
 
-bool SameHandles(const Graph& old_graph, const Graph& new_graph) {
+namespace {
+
+const void* KeepOf(const Graph& root, CUgraphConditionalHandle value) {
+  const auto found = std::ranges::find(root.conditionals, value, &ConditionalHandle::value);
+  return found == root.conditionals.end() ? nullptr : found->keep.get();
+}
+
+struct Roots {
+  const Graph& was;
+  const Graph& is;
+
+  // A driver may give handles of two graphs the same value.
+  bool Same(CUgraphConditionalHandle one, CUgraphConditionalHandle other) const {
+    return one == other && KeepOf(was, one) == KeepOf(is, other);
+  }
+};
+
+bool SameIn(const Roots& roots, const Graph& old_graph, const Graph& new_graph) {
   for (size_t i = 0; i < old_graph.nodes().size(); ++i) {
     const Node& was = *old_graph.nodes()[i];
     const Node& is = *new_graph.nodes()[i];
     const auto* one = std::get_if<ConditionalParams>(&was.params);
     const auto* other = std::get_if<ConditionalParams>(&is.params);
-    if (one != nullptr && one->handle != other->handle) return false;
+    if (one != nullptr && !roots.Same(one->handle, other->handle)) return false;
     const auto inside = InsideOf(was);
     const auto theirs = InsideOf(is);
     for (size_t j = 0; j < inside.size(); ++j) {
-      if (!SameHandles(*inside[j], *theirs[j])) return false;
+      if (!SameIn(roots, *inside[j], *theirs[j])) return false;
     }
   }
   return true;
+}
+
+}  // namespace
+
+bool SameHandles(const Graph& old_graph, const Graph& new_graph) {
+  return SameIn({old_graph, new_graph}, old_graph, new_graph);
 }
 
 void SwapParams(Graph* graph, Graph* other) {

@@ -23,6 +23,10 @@ constexpr uint64_t kStatesBytes = sizeof(ThreadState) * kMaxBlockThreads + sizeo
 constexpr int kDeadlock = -1;
 constexpr int kBadWarpOp = -2;
 constexpr int kPartialWarp = -3;
+// Accesses outside the band are redirected to the guard page at its end, so nothing is known of the
+// address that the kernel used.
+constexpr char kOutside[] =
+    "it accessed an address outside device memory, or outside its shared or local memory";
 
 uint64_t AlignUp(uint64_t value, uint64_t align) { return (value + align - 1) / align * align; }
 
@@ -61,6 +65,9 @@ constexpr Sentence kSentences[] = {
      "it called through a function pointer that points to no function"},
     {CUDA_ERROR_ASSERT, CUDA_ERROR_ASSERT, "a device-side assert failed"},
     {CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_LAUNCH_FAILED, "it executed trap"},
+    {kTrapStackFull, CUDA_ERROR_LAUNCH_FAILED,
+     "the stack of a thread is full: functions that call themselves have 32 KiB of local memory, "
+     "and alloca has 16 KiB"},
     {CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_LAUNCH_TIMEOUT, "it was stopped"},
 };
 
@@ -264,18 +271,21 @@ void BlockRunner::Report(const Fault& fault) {
   } else {
     const RunnerOptions& options = grid_->options();
     const bool memory = fault.signal == SIGSEGV || fault.signal == SIGBUS;
-    // One page more, because accesses outside the band are redirected to the guard page at its end.
-    const bool in_band =
-        fault.address - (options.band_base - kPage) <= options.band_bytes + 2 * kPage;
-    char text[64];
-    std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(fault.address));
+    const uint64_t offset = fault.address - options.band_base;
+    const bool in_band = offset < options.band_bytes;
+    const bool on_guard = offset - options.band_bytes < kPage || offset + kPage < kPage;
     info.result = CUDA_ERROR_LAUNCH_FAILED;
     why = "it recursed too deep or could not be executed (signal " + std::to_string(fault.signal) +
           ")";
     if (memory && in_band) {
+      char text[64];
+      std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(fault.address));
       info.result = CUDA_ERROR_ILLEGAL_ADDRESS;
       info.address = fault.address;
       why = std::string("it accessed device address ") + text + ", where nothing is allocated";
+    } else if (memory && on_guard) {
+      info.result = CUDA_ERROR_ILLEGAL_ADDRESS;
+      why = kOutside;
     } else if (fault.signal == SIGILL) {
       info.result = CUDA_ERROR_ILLEGAL_INSTRUCTION;
     }

@@ -330,7 +330,7 @@ void GridRunner::Impl::Watch() {
                     0,
                     {0, 0, 0},
                     "kernel " + std::string(grid->launch().name) +
-                        " ran longer than RGPU_EMU_LAUNCH_TIMEOUT allows and was stopped."});
+                        " ran longer than emulated.launch_seconds of the server and was stopped"});
       }
     }
     watchdog_idle_ = next == Clock::time_point::max();
@@ -349,8 +349,7 @@ void GridRunner::Impl::Stop(const void* owner, CUresult result, const char* why)
   for (Grid* grid : active_) {
     if (owner != nullptr && grid->launch().owner != owner) continue;
     const std::string name = grid->launch().name;
-    grid->Fail(
-        {result, 0, {0, 0, 0}, *why == 0 ? "" : "kernel " + name + " was stopped " + why + "."});
+    grid->Fail({result, 0, {0, 0, 0}, *why == 0 ? "" : "kernel " + name + " was stopped " + why});
   }
   runners_.Wake();
 }

@@ -60,7 +60,8 @@ CUresult AddContext(Executor& executor, uint64_t id, bool primary, Create create
   if (id > UINT32_MAX) return CUDA_ERROR_INVALID_VALUE;  // headers carry the id as u32
   Table<Context>::Reservation place(executor.objects().contexts, id);
   if (place.result() != CUDA_SUCCESS) return place.result();
-  auto context = std::make_shared<Context>(executor.driver(), static_cast<uint32_t>(id));
+  auto context = std::make_shared<Context>(executor.driver(), static_cast<uint32_t>(id),
+                                           executor.halt_watch());
   context->device = executor.device();
   context->primary = primary;
   const CUresult result = MakeCharged(executor, *context, create);
@@ -265,6 +266,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Reques
     for (const CUlibrary library : left.libraries) driver->cuLibraryUnload(library);
     for (const auto& [dptr, pool] : left.pooled) driver->cuMemFreeAsync(dptr, CU_STREAM_LEGACY);
     context->staging->Abandon();
+    context->halts.Abandon();
     context->events->Abandon();
     return context->primary ? driver->cuDevicePrimaryCtxRelease_v2(context->device)
                             : driver->cuCtxDestroy_v2(context->handle);

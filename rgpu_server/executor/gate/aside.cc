@@ -9,6 +9,8 @@
 //
 // A stream can also wait for a value in memory.  The gate does not know who will write the value,
 // so it keeps the token while there is work behind such a wait.
+//
+// A session that is alone keeps the token in any case. There the time is only not charged.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -44,18 +46,40 @@ WaitPlaces BehindFirst(const StreamWork& stream) {
 }  // namespace
 
 void GateState::On(const event::WaitBegan& began, uint64_t now_ns) {
+  CountStanding(now_ns);
   began.place.of->in = began.place.number;
   began.place.of->since_ns = now_ns;
   standing_.push_back(began.place.of);
 }
 
-void GateState::On(const event::WaitEnded& ended, uint64_t) {
+void GateState::On(const event::WaitEnded& ended, uint64_t now_ns) {
+  CountStanding(now_ns);
   ended.place.of->since_ns = 0;
   std::erase(standing_, ended.place.of);
 }
 
 void GateState::On(const event::WaitPassed& passed, uint64_t) {
   passed.place.of->over = std::max(passed.place.of->over, passed.place.number);
+}
+
+// True if all work that counts as on the device comes behind streams that stand in a client wait
+// since before `before_ns`.
+bool GateState::AllStand(uint64_t before_ns) const {
+  uint64_t count = 0;
+  for (const auto& stream : work_.streams()) count += BehindStanding(*stream, before_ns).count;
+  return count >= work_.in_flight().count;
+}
+
+// A session that is alone keeps the token while all of its work stands behind client waits, because
+// nobody else wants the device. The device does nothing then, so the time is not charged, and is no
+// measurement of the work. Returns true if all work stands.
+bool GateState::CountStanding(uint64_t now_ns) {
+  if (standing_.empty() || active_ == 0 || work_.empty() || !alone()) return false;
+  if (!AllStand(now_ns)) return false;
+  uint64_t since_ns = 0;
+  for (const auto& waits : standing_) since_ns = std::max(since_ns, waits->since_ns);
+  work_.StoodStill(since_ns, now_ns);
+  return true;
 }
 
 // Sets aside the work behind streams that have stood in a client wait for long, if the session has

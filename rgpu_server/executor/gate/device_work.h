@@ -41,6 +41,12 @@ class DeviceWork {
   void TakeBack(const StreamWork& stream, const Pieces& pieces, uint64_t now_ns);
   // How long the work so far has taken is not known: the time until `now_ns` was spent waiting.
   void WaitedUntil(uint64_t now_ns) { last_done_ns_ = std::max(last_done_ns_, now_ns); }
+  // The device did nothing from `from_ns` to `until_ns`, because all of the work waited.
+  void StoodStill(uint64_t from_ns, uint64_t until_ns) {
+    CountBusy(from_ns);
+    counted_ns_ = std::max(counted_ns_, until_ns);
+    WaitedUntil(until_ns);
+  }
   // The session has failed: nothing of it is on the device.
   void Clear();
 

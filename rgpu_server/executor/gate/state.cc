@@ -182,6 +182,7 @@ void GateState::On(const event::LinkBack&, uint64_t) {
 
 void GateState::On(const event::Looked& looked, uint64_t now_ns) {
   const bool changed = !(looked.grant == grant_);
+  if (changed) CountStanding(now_ns);  // from here on others may wait for the device
   grant_ = looked.grant;
   const bool silent = scheduled() && looked.heartbeat_ns + kLoopSilentNs < now_ns;
   if (silent && !stale_) own_share_.Begin(now_ns);
@@ -258,7 +259,7 @@ bool GateState::RunsLong(uint64_t now_ns) const {
 }
 
 void GateState::On(const event::StillRuns&, uint64_t now_ns) {
-  if (active_ != 0 && !work_.empty()) work_.CountBusy(now_ns);
+  if (!CountStanding(now_ns) && active_ != 0 && !work_.empty()) work_.CountBusy(now_ns);
 }
 
 void GateState::On(const event::Ticked& ticked, uint64_t now_ns) {

@@ -13,9 +13,9 @@
 #include <variant>
 #include <vector>
 
+#include "rgpu_common/native/lease/own_share.h"
 #include "rgpu_server/executor/gate/device_work.h"
 #include "rgpu_server/executor/gate/events.h"
-#include "rgpu_server/executor/gate/own_share.h"
 #include "rgpu_server/executor/gate/patience.h"
 
 namespace rgpu::exec {
@@ -128,6 +128,8 @@ class GateState {
   void WakeHeld();
   void AfterCompletion(bool same_word);
 
+  bool AllStand(uint64_t before_ns) const;
+  bool CountStanding(uint64_t now_ns);
   void SetAside(uint64_t now_ns);
   void TakeBack(StreamWork& stream, uint64_t now_ns);
   void Return(const ClientWaits* waits, uint64_t now_ns);
@@ -147,7 +149,7 @@ class GateState {
   bool stale_ = false;  // the token loop is gone
   uint64_t request_ppm_ = 0;
   uint64_t workers_ = 1;
-  OwnShare own_share_;
+  lease::OwnShare own_share_;
 
   std::optional<event::Asked> asked_;  // what is being answered
   bool holding_ = false;               // the decoder holds commands back
@@ -162,6 +164,7 @@ class GateState {
   std::vector<std::shared_ptr<ClientWaits>> standing_;  // streams that stand in a client wait
   std::vector<std::shared_ptr<StreamWork>> aside_;      // streams with work that is set aside
   Pieces aside_pieces_;                                 // all of that work
+  uint64_t standing_looked_ns_ = 0;                     // when an Issued last had it counted
 };
 
 }  // namespace rgpu::exec

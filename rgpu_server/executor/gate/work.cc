@@ -7,6 +7,10 @@
 namespace rgpu::exec {
 
 void GateState::On(const event::Issued& issued, uint64_t now_ns) {
+  if (!standing_.empty() && now_ns >= standing_looked_ns_ + kStandingLookNs) {
+    standing_looked_ns_ = now_ns;
+    CountStanding(now_ns);
+  }
   issued.stream.OrderWithLegacy(issued.order);
   if (scheduled()) work_.Issue(issued.stream, issued.kind, issued.units, now_ns);
 }

@@ -66,6 +66,7 @@ class Builder {
   CUresult Add(const wire::GraphNode& node, const wire::GraphConditional&, CUgraph, CUgraphNode*);
   CUresult AddHostCopy(const wire::GraphNode& node, const wire::GraphCopy& copy, CUgraph into,
                        Ends* ends);
+  CUresult AddHalt(GraphStep* step, CUgraph into, CUgraphNode* made);
   CUresult AddStep(GraphStep* step, CUgraph into, Ends* ends);
   CUresult AddPortion(const wire::GraphNode& node, const wire::GraphCopy& copy,
                       const CopyParams& params, const Portion& portion, uint8_t* staging,
@@ -193,10 +194,7 @@ CUresult Builder::Add(const wire::GraphNode&, const wire::GraphSet& set, CUgraph
 
 CUresult Builder::Add(const wire::GraphNode& node, const wire::GraphHostFunction&, CUgraph into,
                       CUgraphNode* made) {
-  CUDA_HOST_NODE_PARAMS params{};
-  params.fn = &GraphSteps::Run;
-  params.userData = built_->steps->Add(GraphStep::Kind::kCall, node.number);
-  return driver_->cuGraphAddHostNode(made, into, nullptr, 0, &params);
+  return AddHalt(built_->steps->Add(GraphStep::Kind::kCall, node.number), into, made);
 }
 
 CUresult Builder::Add(const wire::GraphNode& node, const wire::GraphEventRecord& record,
@@ -273,12 +271,13 @@ CUresult Builder::Follow(CUgraph into, CUgraphNode node, Ends* ends) {
   return driver_->cuGraphAddDependencies_v2(into, &before, &node, nullptr, 1);
 }
 
+CUresult Builder::AddHalt(GraphStep* step, CUgraph into, CUgraphNode* made) {
+  return context_->halts.AddNode(into, context_->handle, &GraphSteps::Run, step, made, &step->halt);
+}
+
 CUresult Builder::AddStep(GraphStep* step, CUgraph into, Ends* ends) {
-  CUDA_HOST_NODE_PARAMS params{};
-  params.fn = &GraphSteps::Run;
-  params.userData = step;
   CUgraphNode made = nullptr;
-  const CUresult result = driver_->cuGraphAddHostNode(&made, into, nullptr, 0, &params);
+  const CUresult result = AddHalt(step, into, &made);
   return result == CUDA_SUCCESS ? Follow(into, made, ends) : result;
 }
 

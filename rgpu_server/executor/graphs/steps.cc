@@ -42,6 +42,7 @@ GraphStep* GraphSteps::Add(GraphStep::Kind kind, uint32_t node) {
   step.kind = kind;
   step.node = node;
   step.steps = this;
+  step.place = steps_.size() - 1;
   return &step;
 }
 
@@ -54,11 +55,28 @@ void GraphSteps::Close() {
 void GraphSteps::Enter(const std::shared_ptr<GraphLaunch>& launch) {
   const std::lock_guard lock(mutex_);
   coming_.push_back(launch);
+  if (launches_++ == 0) Expect(steps_.front());
 }
 
 void GraphSteps::Cancel() {
   const std::lock_guard lock(mutex_);
   if (!coming_.empty()) coming_.pop_back();
+  const GraphStep& first = steps_.front();
+  if (--launches_ == 0 && first.halt != nullptr) executor_.halt_watch()->Forget(*first.halt);
+}
+
+void GraphSteps::Expect(const GraphStep& step) {
+  if (step.halt != nullptr) executor_.halt_watch()->Expect(step.halt);
+}
+
+// The graph is still at the halt of `step`.
+void GraphSteps::ExpectNext(const GraphStep& step) {
+  const std::lock_guard lock(mutex_);
+  if (!step.last) {
+    Expect(steps_[step.place + 1]);
+  } else if (--launches_ > 0) {
+    Expect(steps_.front());
+  }
 }
 
 void GraphSteps::Run(void* step) {
@@ -76,6 +94,11 @@ std::shared_ptr<GraphLaunch> GraphSteps::LaunchOf(const GraphStep& step) {
 }
 
 void GraphSteps::RunStep(const GraphStep& step) {
+  Do(step);
+  ExpectNext(step);
+}
+
+void GraphSteps::Do(const GraphStep& step) {
   // The launch keeps this object.
   const std::shared_ptr<GraphLaunch> launch = LaunchOf(step);
   if (launch == nullptr) return;  // the driver runs a launch that the worker does not know of

@@ -1,5 +1,5 @@
 // The places of an executable graph at which it waits for its client: host functions, and the host
-// sides of its copies. Each is a *step*: a host function of ours in the driver's graph.
+// sides of its copies. Each is a *step*: a halt in the driver's graph (halts.h).
 //
 // The steps of a graph are in one order (plan.h), and the driver runs one launch of an executable
 // graph after the other. So the first step of a launch finds out which launch it belongs to, and
@@ -14,6 +14,7 @@
 
 #include "rgpu_common/native/wire/frame.h"
 #include "rgpu_server/executor/gate/client_waits.h"
+#include "rgpu_server/executor/halts.h"
 #include "rgpu_server/executor/points.h"
 #include "rgpu_server/executor/staging.h"
 
@@ -43,6 +44,8 @@ struct GraphStep {
   uint32_t node = 0;
   std::vector<Part> parts;
   GraphSteps* steps = nullptr;
+  size_t place = 0;            // in the order
+  std::shared_ptr<Halt> halt;  // null: the driver's host function
   bool first = false;
   bool last = false;
 };
@@ -66,11 +69,14 @@ class GraphSteps {
   // A launch that the driver is about to take; Cancel: it did not take the newest one.
   void Enter(const std::shared_ptr<GraphLaunch>& launch);
   void Cancel();
-  // The driver's host function of a step.
+  // The function of a step's halt.
   static void Run(void* step);
 
  private:
   void RunStep(const GraphStep& step);
+  void Do(const GraphStep& step);
+  void Expect(const GraphStep& step);
+  void ExpectNext(const GraphStep& step);
   std::shared_ptr<GraphLaunch> LaunchOf(const GraphStep& step);
   void Call(const GraphStep& step, GraphLaunch& launch);
   void Pull(const GraphStep& step, GraphLaunch& launch);
@@ -84,6 +90,9 @@ class GraphSteps {
   std::mutex mutex_;
   std::deque<std::shared_ptr<GraphLaunch>> coming_;
   std::shared_ptr<GraphLaunch> current_;
+  // Launches whose last step has not run. A stream comes to one step at a time, so the watch of the
+  // halts expects one.
+  uint64_t launches_ = 0;
 };
 
 }  // namespace rgpu::exec

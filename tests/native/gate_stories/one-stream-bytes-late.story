@@ -34,14 +34,14 @@
 10161 issue 2 1 262144 > in_flight=19172
 8021 mark 2
 28897 wait_begins 2:1
-897581 issue 2 1 262144 > in_flight=38344
+897581 issue 2 1 262144 > charged=36918 in_flight=38344
 17318 mark 2
 5912 issue 2 1 262144 > in_flight=57516
 4273 mark 2
 4245 issue 2 1 262144 > in_flight=76688
 5512 mark 2
-324883247 still_runs > charged=325855006
-18614 look phase=recalled start=10338788955 word=61 beat=78471830 active=1 > signal hurry charged=18614 active=0 in_flight=0 drained=0
+324883247 still_runs
+18614 look phase=recalled start=10338788955 word=61 beat=78471830 active=1 > signal hurry active=0 in_flight=0 drained=0
 1342613 tick streams > wake_watcher
 14153 look phase=none word=65 active=0
 5665 tick streams > wake_watcher
@@ -83,7 +83,7 @@
 3481 ask 2500000 streams > hold wake_watcher
 44948 ask 2500000 streams > hold wake_watcher
 17450 ask 2500000 streams > hold wake_watcher
-4692559 look phase=recalled start=10369374522 word=85 > signal wake_held hurry charged=4915914 active=0 in_flight=0 drained=0
+4692559 look phase=recalled start=10369374522 word=85 > signal wake_held hurry active=0 in_flight=0 drained=0
 646414 tick streams > wake_watcher
 15879 look phase=none word=89 active=0 > wake_held
 0 ask 2500000 streams > hold wake_watcher
@@ -112,7 +112,7 @@
 6928 holding > wants=0 held_back=124608816
 15772 issue 2 2 1 > in_flight=2500000
 9842 mark 2
-4908302 look phase=recalled start=10468642795 word=141 active=1 > signal hurry charged=4918144 active=0 in_flight=0 drained=0
+4908302 look phase=recalled start=10468642795 word=141 active=1 > signal hurry active=0 in_flight=0 drained=0
 730754 tick streams > wake_watcher
 16098 look phase=none word=145 active=0
 5110 tick streams > wake_watcher
@@ -193,9 +193,9 @@
 4071 issue 2 2 1 > in_flight=11113184
 3013 mark 2
 37227 wait_begins 2:2
-1289388 look phase=recalled start=10770502592 word=189 beat=9560097 > mark
+1289388 look phase=recalled start=10770502592 word=189 beat=9560097 > mark charged=252103
 27830 tick streams > wake_watcher
-5118108 look > signal hurry charged=6687429 active=0 in_flight=0 drained=0
+5118108 look > signal hurry charged=5145938 active=0 in_flight=0 drained=0
 422193 tick streams > wake_watcher
 11792 look phase=none word=193 active=0
 4836 tick streams > wake_watcher
@@ -251,7 +251,7 @@
 26059 issue 2 1 262144 > in_flight=103797
 10190 mark 2
 22031 wait_begins 2:3
-21226 issue 2 1 262144 > in_flight=207594
+21226 issue 2 1 262144 > charged=32221 in_flight=207594
 7030 mark 2
 5228 issue 2 1 262144 > in_flight=311391
 4829 mark 2
@@ -279,7 +279,7 @@
 5853 mark 2
 529846 look phase=recalled start=11525431048 word=237 active=1 > mark
 17976 tick streams > wake_watcher
-5147893 look > signal hurry charged=8195861 active=0 in_flight=0 drained=0
+5147893 look > signal hurry charged=5165869 active=0 in_flight=0 drained=0
 466919 tick streams > wake_watcher
 20497 look phase=none word=241 active=0
 5546 tick streams > wake_watcher

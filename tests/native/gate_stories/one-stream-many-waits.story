@@ -50,7 +50,7 @@
 32710 ask 10066329 streams in_stream > admit
 0 await_ends
 9975 wait_begins 2:1
-257787 look phase=recalled start=10050917869 word=37 beat=20210301 > wake_held mark
+257787 look phase=recalled start=10050917869 word=37 beat=20210301 > wake_held mark charged=41130964
 113282 tick streams > wake_watcher
 1246212 look > mark
 21034 tick streams > wake_watcher
@@ -60,7 +60,7 @@
 2005840 look > mark
 26117 tick streams > wake_watcher
 1222503 tick streams > wake_watcher
-1169658 look > signal hurry charged=47280039 active=0 in_flight=0 drained=0
+1169658 look > signal hurry charged=5891288 active=0 in_flight=0 drained=0
 5026139 tick streams > wake_watcher
 19669 look gen=2 phase=open start=1409002 word=52 active=0 > wake_held
 10012 tick streams > wake_watcher
@@ -72,7 +72,7 @@
 7194 mark 3
 10356 ask 10066329 streams > admit
 3020676 wait_launched 3
-53582 look phase=recalled start=10065646886 word=61 active=1 > signal wake_held hurry charged=3091808 active=0 in_flight=0 drained=0
+53582 look phase=recalled start=10065646886 word=61 active=1 > signal wake_held hurry active=0 in_flight=0 drained=0
 752461 tick streams > wake_watcher
 9041 look phase=none word=65 active=0 > wake_held
 5314 tick streams > wake_watcher
@@ -114,17 +114,17 @@
 9162861 complete 2 2 done=56967116 found=56967116 > charged=2299039 in_flight=5000000
 40974708 look
 27090 tick streams
-50168882 still_runs > charged=148137796
+50168882 still_runs
 41459 look beat=37907605
 10537 tick streams
 50118949 look
 19768 tick streams
-50163202 still_runs > charged=100353915
+50163202 still_runs
 39553 look beat=38136495
 7007 tick streams
 50099440 look
 25432 tick streams
-50121213 still_runs > charged=100292645
+50121213 still_runs
 21556 look beat=38279524
 5884 tick streams
 42774274 wait_ends 2:2
@@ -138,20 +138,20 @@
 4350 wait_begins 2:3
 5167878 look
 22322 tick streams
-41158373 complete 2 3 done=46236625 found=41915600 > charged=45092078 in_flight=2500000
+41158373 complete 2 3 done=46236625 found=41915600 > charged=2290364 in_flight=2500000
 9281567 look beat=38747233
 29019 tick streams
-50124848 still_runs > charged=105672059
+50124848 still_runs
 23294 look
 6152 tick streams
 50119053 look beat=38813552
 24698 tick streams
-50115779 still_runs > charged=100288976
+50115779 still_runs
 23547 look
 5614 tick streams
 50148773 look beat=39016093
 21416 tick streams
-50158433 still_runs > charged=100357783
+50158433 still_runs
 20802 look
 7748 tick streams
 34574951 wait_ends 2:3
@@ -162,7 +162,7 @@
 2119049 look beat=25802528
 13380869 look
 22626 tick streams
-30039694 complete 2 4 done=43458453 found=43458453 > charged=36732295 active=0 in_flight=0 drained=43458453
+30039694 complete 2 4 done=43458453 found=43458453 > charged=2128794 active=0 in_flight=0 drained=43458453
 20105385 look active=0
 27334 tick streams
 217168750 wait_ends 3:1
@@ -183,13 +183,13 @@
 31381 ask 10066329 streams in_stream > admit
 0 await_ends
 17703 wait_begins 3:3
-60036050 complete 3 6 done=59981162 found=59820345 > charged=502424530 in_flight=2500000
-219902418 still_runs > charged=279883580
+60036050 complete 3 6 done=59981162 found=59820345 > charged=5383593 in_flight=2500000
+219902418 still_runs
 20245 look beat=89927057
 5931 tick streams
 50160659 look beat=39976708
 20173 tick streams
-50113057 still_runs > charged=100320065
+50113057 still_runs
 13633 look
 4894 tick streams
 32258252 wait_ends 3:3

@@ -35,7 +35,7 @@
 191825 wait_begins 2:1
 434354 ask 2500000 streams > admit
 70604 kind 2 2500000 1 1000000000000
-0 issue 1 2 1 > in_flight=2578396
+0 issue 1 2 1 > charged=228116 in_flight=2578396
 13484 mark 1
 8653 issue 1 2 1 > in_flight=5078396
 4498 mark 1
@@ -62,7 +62,7 @@
 19007 ask 2500000 streams > hold wake_watcher
 1168847 look > mark
 13558 tick streams > wake_watcher
-2245304 look > signal hurry charged=6626523 active=0 in_flight=0 drained=0
+2245304 look > signal hurry charged=3473207 active=0 in_flight=0 drained=0
 54725 tick streams > wake_watcher
 313104 look phase=none word=41 active=0 > wake_held
 11531 tick streams > wake_watcher
@@ -95,7 +95,7 @@
 3974 issue 1 2 1 > in_flight=20000000
 4473 mark 1
 7061 ask 2500000 streams > hold wake_watcher
-4392614 look phase=recalled start=10020171421 word=61 active=1 > signal wake_held hurry charged=4514696 active=0 in_flight=0 drained=0
+4392614 look phase=recalled start=10020171421 word=61 active=1 > signal wake_held hurry active=0 in_flight=0 drained=0
 60625 tick streams > wake_watcher
 23848 ask 2500000 streams > hold wake_watcher
 305012 look phase=none word=65 active=0 > wake_held
@@ -133,7 +133,7 @@
 3277 holding > wants=0 held_back=87608839
 4528 issue 1 2 1 > in_flight=10000000
 4642 mark 1
-4921107 look phase=recalled start=10098297227 word=117 active=1 > signal hurry charged=4982365 active=0 in_flight=0 drained=0
+4921107 look phase=recalled start=10098297227 word=117 active=1 > signal hurry active=0 in_flight=0 drained=0
 75739 tick streams > wake_watcher
 199475 look phase=none word=121 active=0
 7666 tick streams > wake_watcher

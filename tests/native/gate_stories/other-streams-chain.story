@@ -87,7 +87,7 @@
 4364 holding 1
 3276 ask 2500000 streams > hold wake_watcher
 3843 ask 2500000 streams > hold wake_watcher
-4685096 look phase=recalled start=10075146887 word=61 active=1 > signal wake_held hurry charged=4937371 active=0 in_flight=0 drained=0
+4685096 look phase=recalled start=10075146887 word=61 active=1 > signal wake_held hurry active=0 in_flight=0 drained=0
 81985 tick streams > wake_watcher
 17762 ask 2500000 streams > hold wake_watcher
 187341 look phase=none word=65 active=0 > wake_held

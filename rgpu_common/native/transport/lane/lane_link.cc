@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include <chrono>
+#include <cstdio>
 #include <utility>
 
 namespace rgpu::transport {
@@ -149,8 +150,11 @@ void LaneLink::WaitForChange(Lock& lock, int timeout_ms) {
 
 bool LaneLink::FailAfterGrace() {
   if (!grace_.passed()) return false;
-  SetPhase(Phase::kFailed, "the connection was cut and not resumed within the " +
-                               std::to_string(grace_ms_ / 1000) + " s of resume_grace");
+  char sentence[96];
+  std::snprintf(sentence, sizeof sentence,
+                "the connection was cut and not resumed within the %g s of resume_grace",
+                grace_ms_ / 1000.0);
+  SetPhase(Phase::kFailed, sentence);
   return true;
 }
 

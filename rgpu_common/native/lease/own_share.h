@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace rgpu::exec {
+namespace rgpu::lease {
 
 class OwnShare {
  public:
@@ -34,4 +34,4 @@ class OwnShare {
   uint64_t earned_until_ns_ = 0;
 };
 
-}  // namespace rgpu::exec
+}  // namespace rgpu::lease

@@ -4,9 +4,9 @@
 #include <sys/syscall.h>
 
 #include "rgpu_common/native/confine/filter.h"
-#include "rgpu_server/executor/sandbox.h"
+#include "rgpu_common/native/confine/sandbox.h"
 
-namespace rgpu::exec {
+namespace rgpu::confine {
 
 namespace {
 
@@ -92,6 +92,11 @@ constexpr int kRefused[] = {
 
 // Refused in addition to workers without NVIDIA's driver.
 constexpr int kRefusedWithoutDriver[] = {
+    // NVIDIA's driver listens on an abstract Unix socket, and cuInit fails with
+    // CUDA_ERROR_OPERATING_SYSTEM if it cannot. No process gets a connection: the network namespace
+    // is the worker's own, other workers may not connect, and this one may not accept.
+    SYS_bind,
+    SYS_listen,
     SYS_socketpair,
     SYS_setuid,
     SYS_setgid,
@@ -150,19 +155,17 @@ constexpr int kOnlyForItself[] = {
 // its control daemon, and goes on without MPS if it cannot (nvidia-cuda-mps-control(1)). The driver
 // starts nvidia-modprobe if device files are missing. The daemon's own use of the device has done
 // that already, and with no_new_privs the program would have no privileges anyway.
-constexpr int kRefusedToWorkers[] = {
-    SYS_connect, SYS_accept, SYS_accept4, SYS_bind, SYS_listen,
-};
+constexpr int kRefusedToWorkers[] = {SYS_connect, SYS_accept, SYS_accept4};
 
 template <size_t kCount>
-void Refuse(confine::Filter* filter, const int (&calls)[kCount]) {
+void Refuse(Filter* filter, const int (&calls)[kCount]) {
   for (const int call : calls) filter->Refuse(call);
 }
 
 }  // namespace
 
 bool InstallSeccomp(Calls profile) {
-  confine::Filter filter;
+  Filter filter;
   Refuse(&filter, kRefused);
   filter.OnlyItself(SYS_tgkill);  // abort() needs it
   filter.NoOwners();
@@ -185,11 +188,11 @@ bool InstallSeccomp(Calls profile) {
 // The gateway has its keys in memory and receives its listening sockets. It gives the daemon one
 // end of a socket pair for each client. So it opens no files and connects to nothing.
 bool AllowGatewayCalls() {
-  confine::Filter filter;
-  confine::AllowComputing(&filter);
-  confine::AllowOpenSockets(&filter);
+  Filter filter;
+  AllowComputing(&filter);
+  AllowOpenSockets(&filter);
   filter.Allow(SYS_socketpair);
   return filter.InstallElseRefuse();
 }
 
-}  // namespace rgpu::exec
+}  // namespace rgpu::confine

@@ -4,20 +4,23 @@
 #include <string>
 #include <vector>
 
-namespace rgpu::exec {
+namespace rgpu::confine {
 
 struct SandboxOptions {
   // Set for NVIDIA's driver, which opens device files, /proc and /sys, and creates files in
   // /dev/shm: the worker may then read files, write below /dev, and use most system calls. The
   // emulated device needs none of this.
   bool needs_driver_files = false;
+  // Folders and files that a worker may read although it needs no driver files: those from which
+  // Python loads its modules.
+  std::vector<std::string> readable = {};
 };
 
 // Closes every descriptor but 0, 1, 2 and `keep`.
 void CloseOtherDescriptors(std::vector<int> keep);
 
 // Restricts this thread, and the threads that it starts later, as far as the machine allows.
-// Returns the restrictions that the machine refused as one line (confine::Report; "" = none). The
+// Returns the restrictions that the machine refused as one line (Report; "" = none). The
 // daemon decides whether such a worker is used.
 std::string EnterSandbox(const SandboxOptions& options);
 
@@ -41,4 +44,4 @@ bool InstallSeccomp(Calls profile);
 // Installs the list of allowed system calls for a gateway of `tls:`. Returns false as above.
 bool AllowGatewayCalls();
 
-}  // namespace rgpu::exec
+}  // namespace rgpu::confine

@@ -1,4 +1,4 @@
-#include "rgpu_server/executor/sandbox.h"
+#include "rgpu_common/native/confine/sandbox.h"
 
 #include <sched.h>
 #include <sys/syscall.h>
@@ -9,7 +9,7 @@
 
 #include "rgpu_common/native/confine/rights.h"
 
-namespace rgpu::exec {
+namespace rgpu::confine {
 
 namespace {
 
@@ -19,28 +19,27 @@ constexpr rlim_t kMaxDriverFiles = 4096;  // NVIDIA's driver holds dozens of fil
 constexpr rlim_t kMaxThreads = 4096;
 
 // Address space is not limited, because the reserved band alone is larger than any useful limit.
-void SetLimits(bool needs_driver_files, confine::Report* report) {
-  confine::Limit(RLIMIT_CORE, 0, "core dumps", report);
-  confine::Limit(RLIMIT_NOFILE, needs_driver_files ? kMaxDriverFiles : kMaxFiles, "open files",
-                 report);
+void SetLimits(bool needs_driver_files, Report* report) {
+  Limit(RLIMIT_CORE, 0, "core dumps", report);
+  Limit(RLIMIT_NOFILE, needs_driver_files ? kMaxDriverFiles : kMaxFiles, "open files", report);
 }
 
 // Gives the process its own user, and its own network, IPC and mount namespaces. It keeps only the
 // connections that are open.
-void LeaveUserAndNamespaces(bool keep_files, confine::Report* report) {
+void LeaveUserAndNamespaces(bool keep_files, Report* report) {
   const int wanted = CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | (keep_files ? 0 : CLONE_NEWNS);
   const bool left = unshare(wanted) == 0;
   // Changes the user before a user namespace exists: within one, a process cannot become another
   // user of the machine. Threads are counted per user, so that limit bounds one worker only if the
   // worker has a user of its own.
-  if (confine::DropUser(report)) confine::Limit(RLIMIT_NPROC, kMaxThreads, "threads", report);
+  if (DropUser(report)) Limit(RLIMIT_NPROC, kMaxThreads, "threads", report);
   // An unprivileged process may get the other namespaces inside a user namespace of its own.
   if (left || unshare(CLONE_NEWUSER | wanted) == 0) return;
-  report->Refused(confine::kNetworkNamespace, "unshare", errno);
+  report->Refused(kNetworkNamespace, "unshare", errno);
 }
 
-void FilterCalls(Calls calls, confine::Report* report) {
-  if (!InstallSeccomp(calls)) report->Refused(confine::kSystemCalls, "seccomp", errno);
+void FilterCalls(Calls calls, Report* report) {
+  if (!InstallSeccomp(calls)) report->Refused(kSystemCalls, "seccomp", errno);
 }
 
 }  // namespace
@@ -58,31 +57,31 @@ void CloseOtherDescriptors(std::vector<int> keep) {
 }
 
 std::string EnterSandbox(const SandboxOptions& options) {
-  confine::Report report;
+  Report report;
   const bool driver = options.needs_driver_files;
   const bool root = geteuid() == 0;
   SetLimits(driver, &report);
-  if (!root) report.Lacks(confine::kOwnUser, "the server does not run as root");
+  if (!root) report.Lacks(kOwnUser, "the server does not run as root");
   LeaveUserAndNamespaces(driver, &report);
-  confine::DropCapabilities(&report);
-  confine::ForbidGains(&report);
-  confine::RestrictFiles(driver ? confine::Files::kDevices : confine::Files::kNone, &report);
+  DropCapabilities(&report);
+  ForbidGains(&report);
+  RestrictFiles(driver ? Files::kDevices : Files::kNone, &report, options.readable);
   FilterCalls(driver ? Calls::kDriver : Calls::kWorker, &report);
   return report.text();
 }
 
 std::string EnterGatewaySandbox(Gateway gateway) {
-  confine::Report report;
-  confine::Limit(RLIMIT_CORE, 0, "core dumps", &report);
-  confine::DropUser(&report);
-  confine::DropCapabilities(&report);
-  confine::ForbidGains(&report);
+  Report report;
+  Limit(RLIMIT_CORE, 0, "core dumps", &report);
+  DropUser(&report);
+  DropCapabilities(&report);
+  ForbidGains(&report);
   if (gateway == Gateway::kUcx) {
     FilterCalls(Calls::kUcx, &report);
   } else if (!AllowGatewayCalls()) {
-    report.Refused(confine::kSystemCalls, "seccomp", errno);
+    report.Refused(kSystemCalls, "seccomp", errno);
   }
   return report.text();
 }
 
-}  // namespace rgpu::exec
+}  // namespace rgpu::confine
