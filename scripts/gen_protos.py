@@ -1,6 +1,6 @@
-"""Regenerates `rgpu_common/v1/` from `protos/`: python scripts/gen_protos.py [--check].
+"""Regenerates what `PACKAGES` names from the protos: python scripts/gen_protos.py [--check].
 
-The proto folders have the paths of the Python package, so the generated imports are right as they
+The proto folders have the paths of the Python packages, so the generated imports are right as they
 are. The versions of the compiler and its plug-in are fixed, because generated code needs a protobuf
 runtime at least as new as its compiler: a newer compiler would make every user upgrade.
 """
@@ -13,14 +13,39 @@ import os
 import shutil
 import sys
 import tempfile
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = Path("rgpu_common/v1")
 TOOLS = {"grpcio-tools": "1.73.1", "mypy-protobuf": "3.6.0"}
-INIT = '"""Messages and services of the control plane, generated from `protos/`."""\n'
+
+
+@dataclass(frozen=True)
+class Package:
+    """A generated package. root: the folder that its import path begins in, below `ROOT`, and that
+    has the folder `protos` with the same path.
+    """
+
+    root: str
+    path: str
+    about: str
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.root) / self.path
+
+    @property
+    def protos(self) -> Path:
+        return ROOT / self.root / "protos"
+
+
+PACKAGES = (
+    Package("", "rgpu_common/v1", "Messages and services of the control plane"),
+    Package("", "rgpu_cluster/kubelet/api", "Kubernetes' interfaces between kubelet and plugins"),
+    Package("tests", "helpers/cri", "Kubernetes' interface between kubelet and container runtime"),
+)
 
 
 def check_tools() -> None:
@@ -44,31 +69,40 @@ def generate(out: Path) -> None:
     scripts = str(Path(sys.executable).parent)  # where protoc finds the plug-ins of mypy-protobuf
     os.environ["PATH"] = f"{scripts}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
-    protos = sorted(str(p.relative_to(ROOT / "protos")) for p in (ROOT / "protos").rglob("*.proto"))
-    arguments = [
-        "protoc",
-        f"-I{ROOT / 'protos'}",
-        f"-I{files('grpc_tools') / '_proto'}",
-        f"--python_out={out}",
-        f"--grpc_python_out={out}",
-        f"--mypy_out=quiet:{out}",
-        f"--mypy_grpc_out=quiet:{out}",
-        *protos,
-    ]
-    if protoc.main(arguments) != 0:
-        raise RuntimeError("protoc refused the protos; it has said why above")
-    (out / PACKAGE / "__init__.py").write_text(INIT)
+    for package in PACKAGES:
+        place = out / package.root
+        place.mkdir(exist_ok=True)
+        protos = sorted((package.protos / package.path).glob("*.proto"))
+        arguments = [
+            "protoc",
+            f"-I{package.protos}",
+            f"-I{files('grpc_tools') / '_proto'}",
+            f"--python_out={place}",
+            f"--grpc_python_out={place}",
+            f"--mypy_out=quiet:{place}",
+            f"--mypy_grpc_out=quiet:{place}",
+            *(str(proto.relative_to(package.protos)) for proto in protos),
+        ]
+        if protoc.main(arguments) != 0:
+            raise RuntimeError("protoc refused the protos; it has said why above")
+        about = f'"""{package.about}, generated from `protos/`."""\n'
+        (out / package.folder / "__init__.py").write_text(about)
 
 
-def stale(out: Path) -> list[str]:
+def stale(out: Path) -> list[Path]:
     """Names of the files that differ between `out` and the working tree."""
-    names = {p.name for folder in (out / PACKAGE, ROOT / PACKAGE) for p in folder.glob("*.py*")}
+    names = {
+        path.relative_to(base)
+        for base in (out, ROOT)
+        for package in PACKAGES
+        for path in (base / package.folder).glob("*.py*")
+    }
     return [
         name
         for name in sorted(names)
-        if not (out / PACKAGE / name).exists()
-        or not (ROOT / PACKAGE / name).exists()
-        or not filecmp.cmp(out / PACKAGE / name, ROOT / PACKAGE / name, shallow=False)
+        if not (out / name).exists()
+        or not (ROOT / name).exists()
+        or not filecmp.cmp(out / name, ROOT / name, shallow=False)
     ]
 
 
@@ -84,14 +118,14 @@ def main() -> int:
         changed = stale(out)
         if check:
             for name in changed:
-                print(f"{PACKAGE / name} is stale: run `make gen`", file=sys.stderr)
+                print(f"{name} is stale: run `make gen`", file=sys.stderr)
             return 1 if changed else 0
         for name in changed:
-            made = out / PACKAGE / name
-            if made.exists():
-                shutil.copyfile(made, ROOT / PACKAGE / name)
+            if (out / name).exists():
+                (ROOT / name).parent.mkdir(exist_ok=True)
+                shutil.copyfile(out / name, ROOT / name)
             else:
-                (ROOT / PACKAGE / name).unlink()
+                (ROOT / name).unlink()
     return 0
 
 

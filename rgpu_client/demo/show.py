@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rgpu_client.control import ControlClient, LeaseRequest
-from rgpu_client.preload import client_environment, library_path
+from rgpu_client.preload import HIDE_NVJITLINK, client_environment, library_path
 from rgpu_common.endpoints import Endpoint, parse_endpoint
 from rgpu_common.errors import MissingPartError, ServerError
 from rgpu_common.tables import table
 from rgpu_common.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from rgpu_common.v1 import session_pb2
 
@@ -52,10 +52,21 @@ class Part:
     title: str
     program: str
     memory_bytes: int
+    share_ppm: int = 0
+    words: tuple[str, ...] = ()
+    arrays: bool = False
     steps: list[tuple[str, bool, float]] = field(default_factory=list)
     lease_id: str = ""
     status: int | None = None
     errors: str = ""
+
+    def environment(self, clean: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+        """Returns the program's environment. One that uses arrays needs no driver library."""
+        if self.arrays:
+            return {**clean, **variables}
+        # PyTorch brings nvJitLink, with which numba-cuda sends machine code.
+        hidden = {**variables, HIDE_NVJITLINK: "1"}
+        return client_environment(clean, hidden, library_path())
 
     @property
     def right(self) -> bool:
@@ -69,7 +80,7 @@ def run_demo(verbose: bool = False) -> bool:
         MissingPartError: a package that the demo needs is not installed.
         ServerError: the server did not start.
     """
-    _check_needs()
+    check_needs(_NEEDS)
     parts = [
         Part("calculate", "calculate.py", 256 * MIB),
         Part("overfill", "overfill.py", 96 * MIB),
@@ -78,7 +89,7 @@ def run_demo(verbose: bool = False) -> bool:
         log_path = Path(folder) / "server.log"
         print("starting a server with an emulated device of 1 GiB ...", flush=True)
         print("(its only tenant is this demo, so it may run with weak isolation)", flush=True)
-        with _server(log_path) as endpoint, ControlClient(endpoint) as client:
+        with server(log_path) as endpoint, ControlClient(endpoint) as client:
             print(f"it serves on {endpoint}\n", flush=True)
             _run_parts(parts, client, endpoint)
             usages = {part.lease_id: client.usage(part.lease_id)[0] for part in parts}
@@ -91,17 +102,23 @@ def run_demo(verbose: bool = False) -> bool:
     return good
 
 
-def _check_needs() -> None:
-    missing = [name for module, name in _NEEDS.items() if find_spec(module) is None]
+def check_needs(needs: Mapping[str, str], extra: str = "demo") -> None:
+    """Checks that packages are installed. needs: module -> package.
+
+    Raises:
+        MissingPartError: one is not.
+    """
+    missing = [name for module, name in needs.items() if find_spec(module) is None]
     if missing:
         raise MissingPartError(
-            f"the demo needs {', '.join(missing)}: python -m pip install 'rgpu-cuda[demo]' "
-            "(in the repository: python -m pip install '.[demo]')"
+            f"the demo needs {', '.join(missing)}: python -m pip install 'rgpu-cuda[{extra}]' "
+            f"(in the repository: python -m pip install '.[{extra}]')"
         )
 
 
 @contextmanager
-def _server(log_path: Path) -> Iterator[Endpoint]:
+def server(log_path: Path) -> Iterator[Endpoint]:
+    """Runs a server with an emulated device of 1 GiB; raises ServerError if it does not start."""
     command = [sys.executable, "-c", _RGPU, "serve", "--listen", "127.0.0.1:0"]
     with log_path.open("w", encoding="utf-8") as log:
         process = subprocess.Popen(
@@ -133,17 +150,11 @@ def _last_line(path: Path) -> str:
 
 def _run_parts(parts: list[Part], client: ControlClient, endpoint: Endpoint) -> None:
     for part in parts:
-        request = LeaseRequest(
-            tenant="demo",
-            key=part.title,
-            memory_bytes=part.memory_bytes,
-            ttl_seconds=DEADLINE_SECONDS,
-        )
-        part.lease_id = client.grant(request).lease_id
+        grant(part, client)
         print(f"lease {part.title!r}: {format_bytes(part.memory_bytes)}, program {part.program}")
     print(flush=True)
     news: queue.Queue[tuple[Part, str]] = queue.Queue()
-    threads = [threading.Thread(target=_run_part, args=(p, endpoint, news)) for p in parts]
+    threads = [threading.Thread(target=run_part, args=(p, endpoint, news)) for p in parts]
     started = time.monotonic()
     for thread in threads:
         thread.start()
@@ -159,7 +170,20 @@ def _run_parts(parts: list[Part], client: ControlClient, endpoint: Endpoint) -> 
         thread.join()
 
 
-def _run_part(part: Part, endpoint: Endpoint, news: queue.Queue[tuple[Part, str]]) -> None:
+def grant(part: Part, client: ControlClient) -> None:
+    """Gets a part its lease."""
+    request = LeaseRequest(
+        tenant="demo",
+        key=part.title,
+        memory_bytes=part.memory_bytes,
+        share_request_ppm=part.share_ppm,
+        ttl_seconds=DEADLINE_SECONDS,
+    )
+    part.lease_id = client.grant(request).lease_id
+
+
+def run_part(part: Part, endpoint: Endpoint, news: queue.Queue[tuple[Part, str]]) -> None:
+    """Runs a part's program to its end, and tells what it prints."""
     variables = {
         "RGPU_SERVER": str(endpoint),
         "RGPU_TENANT": "demo",
@@ -168,8 +192,8 @@ def _run_part(part: Part, endpoint: Endpoint, news: queue.Queue[tuple[Part, str]
     }
     clean = {k: v for k, v in os.environ.items() if not k.startswith("RGPU_")}
     process = subprocess.Popen(
-        [sys.executable, str(Path(__file__).parent / "programs" / part.program)],
-        env=client_environment(clean, variables, library_path()),
+        [sys.executable, str(Path(__file__).parent / "programs" / part.program), *part.words],
+        env=part.environment(clean, variables),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

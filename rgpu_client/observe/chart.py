@@ -218,6 +218,7 @@ def _panel(picture: Svg, plot: Plot, line: Line, colour: str) -> None:
         f"limit {_range(line, line.limit)}",
         f"waited {line.mean(line.waiting) * 100:.0f} %",
         f"at its limit {line.mean(line.throttled) * 100:.0f} %",
+        *([f"seams {', '.join(line.seams)}"] if set(line.seams) - {"driver"} else []),
     )
     for i, fact in enumerate(facts):
         picture.text(x, plot.top + 10 + 17 * i, fact, kind="fact" if i == 0 else "soft")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rgpu_client.observe.ink import Ink, clip, cut, pad, visible
+from rgpu_common.texts import one_line
 from rgpu_common.units import PPM
 
 if TYPE_CHECKING:
@@ -89,7 +91,7 @@ def _head(now: GetNowResponse | None, view: View) -> str:
     if now is None:
         return left
     sessions = sum(lease.sessions for lease in now.leases)
-    words = [_count(len(now.leases), "lease"), _count(sessions, "session")]
+    words = [_count(len(now.leases), "lease"), _count(sessions, "session") + _seams(now)]
     compiling = sum(lease.compiling for lease in now.leases)
     if compiling:
         words.append(view.ink.paint(f"{compiling} compiling", "cyan"))
@@ -101,6 +103,13 @@ def _head(now: GetNowResponse | None, view: View) -> str:
     clock = time.strftime("%H:%M:%S", time.localtime(now.time_seconds))
     room = view.width - visible(left) - len(clock)
     return left + " " * room + clock if room > 1 else left
+
+
+def _seams(now: GetNowResponse) -> str:
+    """Returns how many sessions are at the array seam, by library; "" if none is."""
+    seams = Counter(one_line(seam, 16) for lease in now.leases for seam in lease.seams)
+    del seams["driver"]
+    return f" ({', '.join(f'{seams[one]} {one}' for one in sorted(seams))})" if seams else ""
 
 
 def _device(device: DeviceNow, view: View) -> str:

@@ -87,10 +87,11 @@ def _table(usage: Usage, who: str) -> str:
                 *[f"{line.mean(some) * 100:.1f}%" for some in values],
                 format_bytes(max(line.memory)),
                 str(line.launches),
+                ", ".join(line.seams) or "-",
             )
         )
     titles = ("device>", who, "there>", "share>", "request>", "limit>", "waiting>", "capped>")
-    return table((*titles, "most memory>", "launches>"), rows)
+    return table((*titles, "most memory>", "launches>", "seams"), rows)
 
 
 def _write(path: Path, svg: str) -> None:

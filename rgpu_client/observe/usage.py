@@ -21,7 +21,7 @@ class Line:
 
     Each tuple has one value for each step; shares are fractions. present: whether there was a lease
     in the step. waiting, throttled: the mean over several leases. tenant: "" for the sum of several
-    tenants.
+    tenants. seams: "driver", "cupy", "torch", as its programs used them.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Line:
     memory: tuple[int, ...]
     launches: int
     tenant: str = ""
+    seams: tuple[str, ...] = ()
 
     def mean(self, values: tuple[float, ...]) -> float:
         """Returns the mean over the steps in which there was a lease."""
@@ -118,6 +119,7 @@ def _line(series: UsageSeries, name: str, began: int) -> Line:
         memory=tuple(series.memory_used_bytes[began:]),
         launches=sum(series.launches[began:]),
         tenant=series.tenant,
+        seams=tuple(series.seams),
     )
 
 

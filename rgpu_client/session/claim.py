@@ -10,23 +10,21 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-import os
 import secrets
 import socket
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rgpu_client.session.greeting import hello_of
 from rgpu_client.sizes import sizes_of
-from rgpu_common import release
-from rgpu_common.credentials import configured_access_token
 from rgpu_common.errors import NoSessionError
 from rgpu_common.parts import native_library
 from rgpu_common.wire.claim import Claim, Claimed, Place, decode_claimed, decode_place
-from rgpu_common.wire.fields import Wish, WishKey, clean_text
+from rgpu_common.wire.fields import WishKey
 from rgpu_common.wire.frame import MAX_HEAD_BYTES, WireError
-from rgpu_common.wire.handshake import MAX_NAME_BYTES, MAX_SENTENCE_BYTES, Handshake
-from rgpu_common.wire.hello import WISHES_MINOR, Hello, encode_hello
+from rgpu_common.wire.handshake import Handshake
+from rgpu_common.wire.hello import Hello, encode_hello
 from rgpu_common.wire.refused import decode_refused
 from rgpu_common.wire.welcome import decode_welcome
 
@@ -153,31 +151,11 @@ def _hello(
     device: int | None,
     wait_seconds: float,
 ) -> Hello:
-    sizes = sizes_of(environment)
     wait = min(round(min(wait_seconds, _MOST_WAIT_MS / 1000) * 1000), _MOST_WAIT_MS)
-    wishes = (
-        (WishKey.MEMORY_PPM, sizes.memory.ppm or None),
-        (WishKey.POLICY, None if sizes.policy is None else int(sizes.policy)),
-        (WishKey.PRIORITY, sizes.priority),
-        (WishKey.WEIGHT, sizes.weight),
-        (WishKey.CLAIM, int(Claim.WANTED | (Claim.OWN if own else 0))),
-        (WishKey.WAIT, wait or None),
-    )
-    return Hello(
-        minor=WISHES_MINOR,
-        release=release(),
-        access_token=configured_access_token(environment),
-        lease_key=key,
-        tenant=sizes.tenant,
-        container=clean_text(socket.gethostname(), MAX_NAME_BYTES),
-        program=clean_text(program, MAX_SENTENCE_BYTES),
-        pid=os.getpid(),
-        device=-1 if device is None else device,
-        memory_bytes=sizes.memory.bytes,
-        share_request_ppm=sizes.share_ppm,
-        share_limit_ppm=sizes.limit_ppm,
-        wishes=tuple(Wish(key, value) for key, value in wishes if value is not None),
-    )
+    wishes = [(WishKey.CLAIM, int(Claim.WANTED | (Claim.OWN if own else 0)))]
+    if wait:
+        wishes.append((WishKey.WAIT, wait))
+    return hello_of(environment, program, key, device, wishes)
 
 
 class _Answers:

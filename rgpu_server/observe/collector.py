@@ -150,6 +150,10 @@ class Collector:
         for transport, count in observer.session_transports().items():
             over.add_metric([transport], count)
         yield over
+        seams = GaugeMetricFamily("rgpu_seam_sessions", "Sessions by seam.", labels=["seam"])
+        for seam, count in observer.session_seams().items():
+            seams.add_metric([seam], count)
+        yield seams
         counts = observer.session_counts()
         for name, text, value in (
             ("rgpu_sessions_opened_total", "Sessions opened.", counts.opened),

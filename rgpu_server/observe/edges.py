@@ -31,7 +31,7 @@ class Edges:
         """A sample of a lease that goes on."""
         self._newest[lease] = sample
 
-    def went(self, lease: str, total: Amounts) -> None:
+    def went(self, lease: str, total: Amounts, seams: int) -> None:
         """A lease has ended with these totals; one that has no sample leaves none."""
         newest = self._newest.pop(lease, None)
         if newest is not None:
@@ -44,6 +44,7 @@ class Edges:
                     copied_bytes=total.copied_bytes,
                     memory_used=0,
                     share_1s_ppm=0,
+                    seams=newest.seams | seams,
                 )
             )
 

@@ -25,10 +25,10 @@ CURRENT, OLDER, TOTALS = "usage.record", "usage.record.old", "usage.totals"
 # What a state folder may hold of it.
 FILES = (CURRENT, OLDER, TOTALS, f"{TOTALS}.new")
 
-_MAGIC = b"rgpu usage record 1\n"
+_MAGIC = b"rgpu usage record 2\n"
 _HEAD = struct.Struct("<BI")
 _TIME = struct.Struct("<Q")
-_SAMPLE = struct.Struct("<7Q4I")
+_SAMPLE = struct.Struct("<7Q5I")
 _SERIES, _SECOND = 1, 2
 _MAX_ENTRY = 1 << 20
 # Unused series are removed only when there are more than so many.
@@ -46,7 +46,9 @@ class Series(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Totals since the lease began, and what it has now.  number: of its series."""
+    """Totals since the lease began, and what it has now.  number: of its series.  seams: the bits
+    of all that its sessions have used.
+    """
 
     device_ns: int
     waiting_ns: int
@@ -59,6 +61,7 @@ class Sample(NamedTuple):
     limit_ppm: int
     share_1s_ppm: int
     number: int
+    seams: int = 0
 
 
 class Second(NamedTuple):

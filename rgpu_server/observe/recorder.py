@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rgpu_server.core.model import PPM
 from rgpu_server.observe.edges import Edges
 from rgpu_server.observe.record import Ring, Sample, Series, Store
+from rgpu_server.observe.seam_bits import bits_of
 from rgpu_server.observe.totals import Amounts, Growing, Totals
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class Recorder:
         self._rates: dict[str, Rates] = {}
         self._switches: dict[int, float] = {}
         self._marks: dict[str, Amounts] = {}
+        # Those that have a page. One may come and go without a sample of its last program.
+        self._leases: dict[str, Lease] = {}
         self._switch_marks: dict[int, int] = {}
         self._marked_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -84,13 +87,16 @@ class Recorder:
     def lease_made(self, lease: Lease) -> None:
         """A lease that has a page from now on."""
         self.totals.place(lease.id, lease.key.tenant, lease.device)
+        self._leases[lease.id] = lease
         # Those that were adopted go on in the record that is read at the start.
         if self._timer is not None:
             self._edges.came(lease.id, self._sample(lease), self.now_ms())
 
     def lease_ended(self, lease: str, counters: Counters, used: UsageIs) -> None:
         """A lease that has none any more."""
-        self._edges.went(lease, self.totals.end(lease, self._amounts(counters, used)))
+        ended = self._leases.pop(lease, None)
+        seams = bits_of(ended.seams) if ended is not None else 0
+        self._edges.went(lease, self.totals.end(lease, self._amounts(counters, used)), seams)
         self._rates.pop(lease, None)
         self._marks.pop(lease, None)
 
@@ -172,6 +178,7 @@ class Recorder:
             limit_ppm=quota.share_limit_ppm or PPM,
             share_1s_ppm=share_1s_ppm,
             number=self.ring.number(series),
+            seams=bits_of(lease.seams),
         )
 
     def _mark(self, views: list[LeaseView]) -> None:

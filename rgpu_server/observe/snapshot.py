@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rgpu_server.core.model import Amount, SessionState
+from rgpu_server.core.pool import seam_word
 from rgpu_server.core.quota import EVERYBODY, over
 from rgpu_server.workers.pages import Counters
 
@@ -39,6 +40,8 @@ class DeviceView:
 
 @dataclass(frozen=True, slots=True)
 class LeaseView:
+    """reclaim_seconds: until it ends because an owner needs what it borrowed."""
+
     lease: Lease
     counters: Counters
     time: UsageIs
@@ -46,6 +49,14 @@ class LeaseView:
     borrowed_share: bool = False
     borrowed_memory: bool = False
     reclaim_seconds: float | None = None
+
+    @property
+    def ends_seconds(self) -> float | None:
+        """The time until its end, if that is known: of a reservation, or announced."""
+        if not self.lease.reserved:
+            return self.reclaim_seconds
+        times = self.reclaim_seconds, self.remaining_seconds
+        return min(time for time in times if time is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +117,11 @@ class TenantView:
         return Amount() if self.owned is None else over(self.owned, self.held)
 
 
+def _until(now: float, *times: float | None) -> float | None:
+    """Returns how long it is until the first of these times; None: there is none."""
+    return min((max(time - now, 0.0) for time in times if time is not None), default=None)
+
+
 class Observer:
     """Reads node, pages and workers; changes nothing."""
 
@@ -154,7 +170,7 @@ class Observer:
                 0.0 if lease.ends_at is None else max(lease.ends_at - now, 0.0),
                 lease.id in shares,
                 lease.id in memories,
-                None if lease.reclaim_at is None else max(lease.reclaim_at - now, 0.0),
+                _until(now, lease.reclaim_at, lease.announced_at),
             )
             for lease in self._conductor.node.leases
             if not tenant or lease.key.tenant == tenant
@@ -184,6 +200,11 @@ class Observer:
         if lease is None or page is None:
             return 0
         return sum(page.compiling(slot) for slot in lease.slots)
+
+    def seams(self, lease_id: str) -> list[str]:
+        """Returns the seam of each session of a lease, sorted; the words of `session_seams`."""
+        sessions = self._conductor.node.sessions
+        return sorted(seam_word(one.library) for one in sessions if one.lease == lease_id)
 
     def sessions(self, tenant: str = "") -> list[SessionView]:
         """Returns all sessions, or those of a tenant."""
@@ -219,6 +240,11 @@ class Observer:
         """Returns how many sessions came over each transport."""
         visitors = (self._conductor.desk.get(s.id) for s in self._conductor.node.sessions)
         return Counter(v.transport for v in visitors if v is not None)
+
+    def session_seams(self) -> Counter[str]:
+        """Returns how many sessions are at each seam: "driver", or the name of an array library."""
+        sessions = self._conductor.node.sessions
+        return Counter(seam_word(session.library) for session in sessions)
 
     def session_counts(self) -> SessionCounts:
         """Returns what sessions did since the server started."""

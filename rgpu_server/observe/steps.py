@@ -33,10 +33,12 @@ class Line:
     """A series; one value per step.
 
     device_ms, waiting_ms, throttled_ms, launches: within the step.  leases, request_ppm, limit_ppm,
-    memory_used, memory_limit: at its end, where leases is not 0.
+    memory_used, memory_limit: at its end, where leases is not 0.  seams: the bits of those that had
+    been used by the end of the span.
     """
 
     series: Series
+    seams: int
     device_ms: list[float]
     waiting_ms: list[float]
     throttled_ms: list[float]
@@ -139,7 +141,7 @@ def lines_of(
 def _empty(series: Series, steps: int) -> Line:
     floats = [[0.0] * steps for _ in range(4)]
     wholes: list[list[int]] = [[0] * steps for _ in range(5)]
-    return Line(series, floats[0], floats[1], floats[2], floats[3], *wholes)
+    return Line(series, 0, floats[0], floats[1], floats[2], floats[3], *wholes)
 
 
 def _note(track: _Track, step: int, sample: Sample, lines: _Lines) -> None:
@@ -150,6 +152,7 @@ def _note(track: _Track, step: int, sample: Sample, lines: _Lines) -> None:
     if step == track.noted and track.has is not None:
         _add(line, step, track.has, -1)
     _add(line, step, sample, 1)
+    line.seams |= sample.seams
     track.noted, track.has = step, sample
 
 

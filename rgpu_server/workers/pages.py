@@ -126,7 +126,10 @@ class LeasePage:
     signal_fd: the lease's eventfd, by which workers tell the token loop to look at the page.
     address: where the page is mapped, for the C functions.
     ended: the counters of the sessions that have ended.
+    most_bytes: the highest limit of memory that this process has written.
     """
+
+    most_bytes = 0
 
     def __init__(self, quota: Quota) -> None:
         made: list[int] = []
@@ -193,6 +196,7 @@ class LeasePage:
     def update(self, quota: Quota, state: PageState) -> None:
         """Writes limits and state; workers see them when they charge the next time."""
         native = _native()
+        self.most_bytes = max(self.most_bytes, quota.memory_bytes)
         native.rgpu_lease_set_limit(self.address, quota.memory_bytes)
         native.rgpu_lease_set_shares(self.address, quota.share_request_ppm, quota.share_limit_ppm)
         native.rgpu_lease_set_state(self.address, state.value)
@@ -251,15 +255,16 @@ class LeasePage:
     def total(self, live: list[int]) -> Counters:
         """Returns the lease's counters: the slots in `live` and all sessions that have ended.
 
-        The peak is an upper bound where several sessions run: the sum of their own peaks.
+        The peak is an upper bound where several sessions run: the sum of their own peaks, but no
+        more than the lease may hold, or holds.
         """
-        running = Counters()
-        for slot in live:
-            running += self.read(slot)
-        peak = max(running.peak_bytes, self.ended.peak_bytes)
+        each = [self.read(slot) for slot in live]
+        running = sum(each, Counters())
         total = running + self.ended
         # Read anew: in the sum above, bytes that moved between two sessions could count twice.
         used = min(int(_native().rgpu_lease_used(self.address)), _MAX_COUNT)
+        least = max([used, self.ended.peak_bytes, *(one.peak_bytes for one in each)])
+        peak = max(min(running.peak_bytes, self.most_bytes), least)
         return replace(total, peak_bytes=peak, used_bytes=used)
 
     def close(self) -> None:

@@ -32,6 +32,8 @@ log = logging.getLogger("rgpu.server")
 
 # Nothing of the daemon's own environment reaches a worker.
 CLEAN_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/"}
+# Makes an emulated device work as NVIDIA's driver does (executor/halts.h).
+_FOR_TESTS = ("RGPU_WORKER_HALTS",)
 _REPORT_SECONDS = 30.0
 _MOST_FDS = 1
 
@@ -269,11 +271,20 @@ def _spawn(options: WorkerOptions, control_fd: int, log_fd: int) -> subprocess.P
         stdin=subprocess.DEVNULL,
         stdout=log_fd,
         stderr=log_fd,
-        env=CLEAN_ENVIRONMENT,
+        env=_environment(options),
         cwd="/",
         pass_fds=(control_fd,),
         start_new_session=True,
     )
+
+
+def _environment(options: WorkerOptions) -> dict[str, str]:
+    """Returns a worker's environment. NVIDIA's driver loads its compiler of PTX by name, and where
+    the driver is a mounted folder, the dynamic loader does not know that folder.
+    """
+    if options.emulated:
+        return {**CLEAN_ENVIRONMENT, **{n: os.environ[n] for n in _FOR_TESTS if n in os.environ}}
+    return {**CLEAN_ENVIRONMENT, "LD_LIBRARY_PATH": str(options.library.parent)}
 
 
 def _reason(status: int, last_words: str) -> str:

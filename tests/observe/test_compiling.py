@@ -13,7 +13,7 @@ from helpers.command import rgpu_command
 from helpers.server import Server
 from helpers.waiting import wait_until
 
-SHOWN = re.compile(r" compiling +python[0-9.]* -c$", re.MULTILINE)
+SHOWN = re.compile(r" compiling +driver +python[0-9.]* -c$", re.MULTILINE)
 # Each kernel is another one, so none comes out of the cache, and takes a while to compile.
 COMPILE = """
 def kernel(number):

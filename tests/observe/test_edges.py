@@ -10,6 +10,7 @@ from rgpu_server.observe.steps import Span, lines_of
 from rgpu_server.observe.totals import Amounts
 
 MS = 1_000_000
+CUPY = 2
 SERIES = Series("lease-1", "alice", "a", 0)
 
 
@@ -30,12 +31,13 @@ def written(ring: Ring, edges: Edges, now_ms: int, *going_on: Sample) -> None:
 def test_a_lease_between_two_looks_is_there_with_all_it_used() -> None:
     ring, edges = Ring(1 << 20), Edges()
     edges.came("lease-1", sample(ring.number(SERIES)), 2200)
-    edges.went("lease-1", Amounts(launches=190, device_ns=190 * MS))
+    edges.went("lease-1", Amounts(launches=190, device_ns=190 * MS), CUPY)
     written(ring, edges, 3000)
     (line,) = lines_of(ring.seconds, ring.series, Span(500, 1000, 4))
     assert sum(line.launches) == pytest.approx(190)
     assert sum(line.device_ms) == pytest.approx(190)
     assert line.leases == [0, 1, 1, 0]
+    assert line.seams == CUPY
 
 
 def test_what_comes_before_the_first_look_and_after_the_last_one_counts() -> None:
@@ -45,7 +47,7 @@ def test_what_comes_before_the_first_look_and_after_the_last_one_counts() -> Non
     for time_ms, launches in ((2000, 30), (3000, 70)):
         edges.seen("lease-1", sample(number, launches))
         written(ring, edges, time_ms, sample(number, launches))
-    edges.went("lease-1", Amounts(launches=100, device_ns=100 * MS))
+    edges.went("lease-1", Amounts(launches=100, device_ns=100 * MS), 0)
     written(ring, edges, 4000)
     (line,) = lines_of(ring.seconds, ring.series, Span(500, 1000, 4))
     assert sum(line.launches) == pytest.approx(100)
@@ -54,5 +56,5 @@ def test_what_comes_before_the_first_look_and_after_the_last_one_counts() -> Non
 
 def test_a_lease_that_was_never_seen_leaves_nothing() -> None:
     edges = Edges()
-    edges.went("lease-1", Amounts(launches=3))
+    edges.went("lease-1", Amounts(launches=3), 0)
     assert edges.take_last() == []

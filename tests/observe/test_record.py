@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rgpu_server.observe.record import CURRENT, OLDER, Ring, Sample, Series, Store
 
-SAMPLE_BYTES = 72
+SAMPLE_BYTES = 76
 ALICE, BOB = Series("lease-1", "alice", "a", 0), Series("lease-2", "bob", "b", 1)
 
 

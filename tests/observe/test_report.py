@@ -60,6 +60,16 @@ def test_the_picture_says_what_it_shows() -> None:
     assert sum(":" in word and len(word) == 8 for word in said) >= 4  # times along the axes
 
 
+def test_the_seams_of_programs_are_shown_where_they_are_not_the_drivers_alone() -> None:
+    alice, bob = series("alice", 400_000), series("bob", 250_000)
+    alice.seams.extend(["driver", "torch"])
+    bob.seams.append("driver")
+    usage = usage_of(record(alice, bob))
+    assert [line.seams for line in usage.lines] == [("driver", "torch"), ("driver",)]
+    said = words(draw(usage, Shown("x"), {}))
+    assert [word for word in said if "seams" in word] == ["seams driver, torch"]
+
+
 def leases_of(*named: tuple[str, str, str]) -> GetRecordResponse:
     rows = []
     for tenant, key, lease in named:
@@ -178,6 +188,8 @@ def test_a_server_tells_what_it_recorded(server: Server) -> None:
     table = ask(server).stdout
     assert "alice" in table
     assert "60.0%" in table
+    assert "seams" in table.splitlines()[0]
+    assert all(line.rstrip().endswith("driver") for line in table.splitlines()[1:])
     by_lease = json.loads(ask(server, "--by-lease", "--tenant", "bob", "--json").stdout)["series"]
     assert [one["tenant"] for one in by_lease] == ["bob"]
     assert by_lease[0]["lease_id"].startswith("lease-")

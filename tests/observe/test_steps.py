@@ -6,6 +6,7 @@ import pytest
 
 from rgpu_server.observe import steps
 from rgpu_server.observe.record import Ring, Sample, Series
+from rgpu_server.observe.seam_bits import bits_of, words_of
 from rgpu_server.observe.steps import Span, lines_of, span_of
 
 ALICE, OTHER, BOB = (
@@ -81,6 +82,24 @@ def test_a_tenants_sum_has_each_lease_once_in_a_step() -> None:
     (line,) = lines_of(ring.seconds, ring.series, Span(500, 2000, 2), by_lease=False)
     assert line.leases == [2, 2]
     assert line.memory_limit == [40, 40]
+
+
+def test_a_line_has_the_seams_of_all_its_leases() -> None:
+    ring = Ring(1 << 20)
+    driver, arrays = (ring.number(one) for one in (ALICE, OTHER))
+    ring.add(1000, [sample(driver, 0)._replace(seams=1), sample(arrays, 0)])
+    ring.add(2000, [sample(driver, 10)._replace(seams=1), sample(arrays, 10)._replace(seams=4)])
+    (line,) = lines_of(ring.seconds, ring.series, Span(500, 1000, 2), by_lease=False)
+    assert words_of(line.seams) == ["driver", "torch"]
+    first, second = lines_of(ring.seconds, ring.series, Span(500, 1000, 1))
+    assert (words_of(first.seams), words_of(second.seams)) == (["driver"], [])
+
+
+def test_seams_are_bits_and_what_has_no_word_is_left_out() -> None:
+    words = ["driver", "cupy", "torch"]
+    assert words_of(bits_of(reversed(words))) == words
+    assert bits_of([]) == 0
+    assert words_of(1 << 31 | bits_of(["cupy"])) == ["cupy"]
 
 
 def test_only_what_is_shown_takes_memory(monkeypatch: pytest.MonkeyPatch) -> None:

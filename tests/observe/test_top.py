@@ -262,3 +262,11 @@ def test_it_follows_keys_and_the_size_of_its_terminal(server: Server) -> None:
         assert terminal.ended() == 0
     finally:
         terminal.close()
+
+
+def test_the_head_counts_the_sessions_of_the_array_seam() -> None:
+    some = now()
+    for lease, seams in zip(some.leases, (["driver"], ["cupy", "torch"], ["cupy"]), strict=True):
+        lease.seams[:] = seams
+    assert "3 sessions (2 cupy, 1 torch)" in report(some, view(160))[0]
+    assert "3 sessions " in report(now(), view(160))[0]

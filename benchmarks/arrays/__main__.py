@@ -1,0 +1,105 @@
+"""`python -m benchmarks.arrays [issue] [programs] [steps] [bulk] [far] [install] [--quick]`.
+
+One server with an emulated device on this machine, over a Unix socket. Each figure is a median of
+rounds in which the node's way and this machine's own take turns. The node has one half of the
+processors and this process the other, as two machines would, so both compute with as many threads.
+
+`far` emulates a link, for which it must be root.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import statistics
+import threading
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import numpy as np
+
+from benchmarks.arrays import places
+from benchmarks.arrays.far import far
+from benchmarks.arrays.installed import installed
+from benchmarks.arrays.timing import once
+from benchmarks.harness import Row, arguments, rate, report
+from benchmarks.server import Server
+
+PARTS = ("issue", "programs", "steps", "bulk", "far", "install")
+BULK_BYTES = 64 << 20
+
+
+def raw_copy(payload: memoryview) -> float:
+    """Seconds to send so many bytes through a Unix socket into memory."""
+    ours, theirs = socket.socketpair()
+    into = bytearray(len(payload))
+
+    def receive() -> None:
+        view = memoryview(into)
+        while view:
+            view = view[theirs.recv_into(view) :]
+
+    reader = threading.Thread(target=receive)
+    reader.start()
+
+    def send() -> None:
+        ours.sendall(payload)
+        reader.join()
+
+    seconds = once(send)
+    ours.close()
+    theirs.close()
+    return seconds
+
+
+def bulk(rounds: int) -> Iterator[Row]:
+    """Rows of uploads and downloads, beside a raw copy of the same kind."""
+    import rgpu_client.cupy as cp
+
+    host = np.random.default_rng(1).integers(0, 255, BULK_BYTES, dtype=np.uint8)
+    there = cp.asarray(host)
+    calls = (lambda: cp.asarray(host)[0].get(), there.get)
+    found = [(raw_copy(memoryview(host)), *map(once, calls)) for _ in range(rounds + 1)]
+    # The first round warms up.
+    raw, up, down = map(statistics.median, zip(*found[1:], strict=True))
+    for name, seconds in (("upload", up), ("download", down)):
+        yield rate(f"{name} of 64 MiB", "MiB/s", 64 / seconds, 64 / raw, 0.8)
+
+
+def measured(parts: list[str], rounds: int) -> Iterator[Row]:
+    """The rows that were asked for, of those that need the server."""
+    from benchmarks.arrays import with_cupy
+
+    with_pytorch = find_spec("torch") is not None
+    if with_pytorch:
+        import rgpu_client.torch  # noqa: F401
+        from benchmarks.arrays import with_torch
+    if "issue" in parts:
+        yield from with_cupy.issued(rounds)
+        if with_pytorch:
+            yield from with_torch.issued(rounds)
+    if "programs" in parts:
+        yield from with_cupy.programs(rounds)
+    if "steps" in parts and with_pytorch:
+        yield from with_torch.steps(rounds)
+        yield from with_torch.over_local(rounds)
+    if "bulk" in parts:
+        yield from bulk(rounds)
+
+
+def main() -> None:
+    asked = arguments("what arrays on a node cost", PARTS)
+    node, rounds = places.settle(), 5 if asked.quick else 21
+    rows: list[Row] = []
+    if "far" in asked.parts and find_spec("torch") is not None:
+        rows += far(rounds, node)
+    if "install" in asked.parts:
+        rows += installed(rounds)
+    with Server(device="emulated:8GiB", before=("taskset", "-c", node)) as server:
+        os.environ.update(RGPU_SERVER=server.unix, RGPU_MEMORY="6GiB", RGPU_LEASE="arrays")
+        rows += measured(asked.parts, rounds)
+    report("arrays", rows, asked.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""Python runs this at its start under `rgpu run --torch`: what says `cuda` then means the node."""
+
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+
+from rgpu_client.arrays.afterwards import after_import
+
+
+def _install() -> None:
+    from rgpu_client.torch import as_cuda
+
+    as_cuda.install()
+
+
+def _next() -> None:
+    """Runs the sitecustomize that this one hides, if there is one."""
+    own = __file__.rpartition("/")[0]
+    spec = PathFinder.find_spec("sitecustomize", [one for one in sys.path if one != own])
+    if spec is not None and spec.loader is not None:
+        module = module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+after_import("torch", _install)
+_next()

@@ -1,0 +1,7 @@
+"""`cupyx.scipy.fft` on a remote GPU node."""
+
+from __future__ import annotations
+
+from rgpu_client.cupyx import _modules
+
+__getattr__, __dir__ = _modules.package(__name__, "cupyx.scipy.fft.", globals())

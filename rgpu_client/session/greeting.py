@@ -1,0 +1,55 @@
+"""The HELLO of this process, as the `RGPU_*` variables describe its lease."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from rgpu_client.sizes import sizes_of
+from rgpu_common import release
+from rgpu_common.credentials import configured_access_token
+from rgpu_common.wire.fields import Wish, WishKey, clean_text
+from rgpu_common.wire.handshake import MAX_NAME_BYTES, MAX_SENTENCE_BYTES
+from rgpu_common.wire.hello import WISHES_MINOR, Hello
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+def hello_of(
+    environment: Mapping[str, str],
+    program: str,
+    key: str,
+    device: int | None,
+    wishes: Iterable[tuple[WishKey, int]],
+    minor: int = WISHES_MINOR,
+) -> Hello:
+    """Returns a HELLO with the sizes that the variables ask for, and with further wishes.
+
+    Raises:
+        UsageError: a variable has a value that cannot be used.
+    """
+    sizes = sizes_of(environment)
+    named = (
+        (WishKey.MEMORY_PPM, sizes.memory.ppm or None),
+        (WishKey.POLICY, None if sizes.policy is None else int(sizes.policy)),
+        (WishKey.PRIORITY, sizes.priority),
+        (WishKey.WEIGHT, sizes.weight),
+        *wishes,
+    )
+    return Hello(
+        minor=minor,
+        release=release(),
+        access_token=configured_access_token(environment),
+        lease_key=key,
+        tenant=sizes.tenant,
+        container=clean_text(socket.gethostname(), MAX_NAME_BYTES),
+        program=clean_text(program, MAX_SENTENCE_BYTES),
+        pid=os.getpid(),
+        device=-1 if device is None else device,
+        memory_bytes=sizes.memory.bytes,
+        share_request_ppm=sizes.share_ppm,
+        share_limit_ppm=sizes.limit_ppm,
+        wishes=tuple(Wish(name, value) for name, value in named if value is not None),
+    )

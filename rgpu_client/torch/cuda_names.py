@@ -1,0 +1,94 @@
+"""Names of `torch.cuda` that programs use around their work, as the node's device answers them.
+
+There is one device and one order of operations, so what chooses devices has nothing to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rgpu_client.torch import backend, generators
+from rgpu_client.torch.package import torch
+from rgpu_common.units import format_bytes
+
+_KINDS = ("allocated_bytes", "active_bytes", "requested_bytes", "reserved_bytes")
+
+
+class Chosen:
+    """`torch.cuda.device(device)`: takes the only device. Negative numbers and None choose none."""
+
+    def __init__(self, device: Any) -> None:
+        if not (isinstance(device, int) and device < 0):
+            backend.check_device(device)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class ChosenByTensor(Chosen):
+    """`torch.cuda.device_of(tensor)`."""
+
+    def __init__(self, obj: Any) -> None:
+        super().__init__(None)
+
+
+class Autocast(torch.amp.autocast_mode.autocast):  # type: ignore[misc]
+    """`torch.cuda.amp.autocast(enabled, dtype, cache_enabled)`, for this device."""
+
+    def __init__(
+        self, enabled: bool = True, dtype: Any = torch.float16, cache_enabled: bool = True
+    ) -> None:
+        super().__init__("rgpu", enabled=enabled, dtype=dtype, cache_enabled=cache_enabled)
+
+
+def memory_stats(device: Any = None) -> dict[str, int]:
+    """Returns the bytes of this session's tensors, now and at most, under PyTorch's names."""
+    now, most = backend.memory_allocated(), backend.max_memory_allocated()
+    found = {f"{kind}.all.current": now for kind in _KINDS}
+    return {**found, **{f"{kind}.all.peak": most for kind in _KINDS}}
+
+
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    """Returns a line on the memory of the lease and of this session."""
+    free, limit = backend.mem_get_info()
+    used, most = backend.memory_allocated(), backend.max_memory_allocated()
+    return (
+        f"{backend.get_device_name()}: this session's tensors use {format_bytes(used)}, at most "
+        f"{format_bytes(most)}; the lease of {format_bytes(limit)} has {format_bytes(free)} free"
+    )
+
+
+def seed() -> None:
+    """Seeds the node's random numbers with a number of chance."""
+    generators.default.seed(torch.Generator().seed())
+
+
+def initial_seed() -> int:
+    """Returns the seed of the node's random numbers."""
+    return generators.default.initial_seed()
+
+
+def is_current_stream_capturing() -> bool:
+    """There are no CUDA graphs here."""
+    return False
+
+
+def unchanged(*_: Any, **__: Any) -> None:
+    """Does nothing: the lease sets the limit, and operations are in one order."""
+
+
+ANSWERS: dict[str, Any] = {
+    "device": Chosen,
+    "device_of": ChosenByTensor,
+    "memory_stats": memory_stats,
+    "memory_summary": memory_summary,
+    "seed": seed,
+    "seed_all": seed,
+    "initial_seed": initial_seed,
+    "is_current_stream_capturing": is_current_stream_capturing,
+    "set_per_process_memory_fraction": unchanged,
+    "reset_accumulated_memory_stats": unchanged,
+}

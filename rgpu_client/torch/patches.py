@@ -1,0 +1,80 @@
+"""What PyTorch would ask of hooks in C++ that this device does not have."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from rgpu_client.torch.package import torch
+
+
+def install() -> None:
+    """Makes pinned and shared memory a no-op for this device, refuses DLPack, and makes
+    `torch.compile` fall back to eager.
+    """
+    tensor = torch.Tensor
+    tensor.pin_memory = _pin_memory
+    tensor.is_pinned = _is_pinned
+    torch._pin_memory = lambda tensor, device=None: tensor
+    tensor.share_memory_ = _here_or(tensor.share_memory_, lambda self: self)
+    for name in ("__dlpack__", "__dlpack_device__"):
+        setattr(tensor, name, _here_or(getattr(tensor, name), _no_pointers))
+    torch.to_dlpack = torch.utils.dlpack.to_dlpack = _here_or(torch.to_dlpack, _no_pointers)
+    wrapper = torch._TorchCompileInductorWrapper
+    wrapper.__call__ = _eager_or(wrapper.__call__)
+
+
+def _pin_memory(self: Any, device: Any = None) -> Any:
+    """Returns the tensor: memory that is pinned would not make a transfer to a node faster."""
+    return self
+
+
+def _is_pinned(self: Any, device: Any = None) -> bool:
+    """No memory is pinned."""
+    return False
+
+
+def _here_or(original: Any, instead: Any) -> Any:
+    """Returns a function that does something else for tensors of this device."""
+
+    @functools.wraps(original)
+    def chosen(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        if _is_here(self):
+            return instead(self, *arguments, **keywords)
+        return original(self, *arguments, **keywords)
+
+    return chosen
+
+
+def _no_pointers(self: Any, *_: Any, **__: Any) -> Any:
+    raise BufferError(
+        "the elements of a tensor of the device rgpu are on a GPU node, so there is no pointer for "
+        "DLPack: use tensor.cpu()"
+    )
+
+
+def _eager_or(original: Any) -> Any:
+    """Graphs on this device are not compiled: their operators go to the node one by one."""
+
+    @functools.wraps(original)
+    def compile_graph(self: Any, model: Any, inputs: Any) -> Any:
+        state = [*model.parameters(), *model.buffers()] if hasattr(model, "parameters") else []
+        if any(_is_here(one) for one in (*inputs, *state)) or _makes_here(model):
+            return model.forward
+        return original(self, model, inputs)
+
+    return compile_graph
+
+
+def _is_here(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == "rgpu"
+
+
+def _makes_here(model: Any) -> bool:
+    """True if a graph makes tensors on this device."""
+    nodes = getattr(getattr(model, "graph", None), "nodes", ())
+    return any(
+        isinstance(one, torch.device) and one.type == "rgpu"
+        for node in nodes
+        for one in node.kwargs.values()
+    )

@@ -1,0 +1,35 @@
+"""Makes the device known to PyTorch, once for each process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rgpu_client.torch import (
+    attention,
+    autocast,
+    backend,
+    copies,
+    generators,
+    patches,
+    registry,
+)
+from rgpu_client.torch.package import torch
+
+
+def _install() -> Any:
+    torch.utils.rename_privateuse1_backend("rgpu")
+    torch.utils.generate_methods_for_privateuse1_backend()
+    torch._register_device_module("rgpu", backend.module())
+    torch._C._acc.register_python_privateuseone_hook(backend.Hook())
+    torch._C._acc.register_python_privateuseone_device_guard(backend.Guard())
+    registry.register()
+    attention.register()
+    autocast.register()
+    generators.install()
+    copies.install()
+    patches.install()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    return torch.device("rgpu", 0)
+
+
+device = _install()

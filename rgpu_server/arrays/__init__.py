@@ -1,0 +1,1 @@
+"""Executes the operations of the array seam, those of CuPy and those of PyTorch."""

@@ -1,0 +1,35 @@
+"""CuPy's functions and kernels under a lease, where NumPy stands in for CuPy."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from rgpu_server.arrays.cupy_library import CupyLibrary
+from rgpu_server.arrays.kernels import Kernel, Kernels
+
+if TYPE_CHECKING:
+    from rgpu_server.arrays.ledger import Ledger
+    from rgpu_server.arrays.memory import ArrayMemory
+
+
+class LeasedCupy(CupyLibrary):
+    """CupyLibrary with kernels, whose arrays lie in a pool that the ledger charges."""
+
+    def __init__(self, kernels: Kernels, memory: ArrayMemory, ledger: Ledger) -> None:
+        super().__init__(ledger.limit, None, kernels.operations(), (Kernel,))
+        self._pool, self._ledger = memory, ledger
+
+    def words(self, error: Exception) -> str:
+        """Returns CuPy's text for what NumPy says when it gets no memory."""
+        shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)
+        if not isinstance(error, MemoryError) or shape is None or dtype is None:
+            return super().words(error)
+        return (
+            f"Out of memory allocating {math.prod(shape) * dtype.itemsize:,} bytes (allocated so "
+            f"far: {self._ledger.used:,} bytes, limit set to: {self._ledger.limit:,} bytes)."
+        )
+
+    def _memory(self) -> list[int]:
+        figures = self._pool.figures()
+        return [figures.used, figures.charged, self._ledger.limit]

@@ -1,0 +1,421 @@
+"""Executes a session's operations in order, and answers its questions."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgpack
+
+from rgpu_common.arrays.messages import (
+    ANSWER,
+    MOST_BODY_BYTES,
+    MOST_DIMENSIONS,
+    MOST_HEAD_BYTES,
+    MOST_ID,
+    MOST_ITEMS,
+    MOST_OBJECTS,
+    MOST_PARTS,
+    MOST_TEMPLATES,
+    OPERATIONS,
+    Failure,
+    Op,
+    Tag,
+)
+from rgpu_common.wire.frame import Kind
+from rgpu_server.arrays.forms import check, check_id, flat, unpacked
+from rgpu_server.arrays.library import NotOfferedError
+from rgpu_server.arrays.templates import Builder, MalformedError, Template
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rgpu_common.arrays.line import Line, Message
+    from rgpu_server.arrays.library import Library
+
+log = logging.getLogger("rgpu.arrays")
+
+_OK, _FAILED = 0, 1
+_MOST_TEXT = 4096
+# Operations that cannot be prepared are a defect of this side's. A client can name them for ever.
+_MOST_LOGGED = 16
+
+
+class Gate(Protocol):
+    """The right to compute, which a lease gets by turns."""
+
+    def enter(self) -> None:
+        """Waits until the session may compute. Called before each operation, so it is quick while
+        the session may go on.
+        """
+
+    def leave(self) -> None:
+        """Nothing is left to compute for now."""
+
+
+class Poison:
+    """Stands for the results of an operation that failed."""
+
+    __slots__ = ("failure",)
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+
+
+class _FailedError(Exception):
+    """An operation cannot be executed, or a question not be answered."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.text)
+        self.failure = failure
+
+
+class Engine:
+    """A session's objects and templates. `serve` runs until the client has gone."""
+
+    def __init__(self, line: Line, library: Library, gate: Gate) -> None:
+        self._line = line
+        self._library = library
+        self._gate = gate
+        self._objects: dict[int, Any] = {}
+        self._templates: dict[int, Template | Poison] = {}
+        # How many parts the arguments of all templates have.
+        self._parts = 0
+        self._logged = 0
+        self._number = 0
+        # A failed change in place that nobody has been told of: old elements would be read.
+        self._untold: Failure | None = None
+        self._left = 0
+        self._do: dict[int, Callable[..., None]] = {
+            Op.DEFINE: self._define,
+            Op.RUN: self._run,
+            Op.PUT: self._put,
+            Op.FREE: self._free,
+            Op.READ: self._read,
+            Op.DESCRIBE: self._describe,
+            Op.SYNC: self._sync,
+            Op.FORGET: self._forget,
+            Op.ASK: self._ask,
+            Op.COPY: self._copy,
+        }
+
+    def serve(self) -> None:
+        """Executes messages.
+
+        Raises:
+            LineError: the client has gone.
+            MalformedError: it sent what no correct client sends.
+        """
+        while True:
+            self.execute(self._line.next())
+
+    def execute(self, message: Message) -> None:
+        """Executes one message, whose body is still on the line. Errors as `serve`."""
+        check(message.kind is Kind.COMMAND and message.opcode == OPERATIONS, "an unknown frame")
+        check(message.body_bytes <= MOST_BODY_BYTES, "a body of a made-up size")
+        self._left = message.body_bytes
+        for operation in unpacked(message.head):
+            check(isinstance(operation, list) and bool(operation), "an operation that is no list")
+            do = self._do.get(operation[0]) if type(operation[0]) is int else None
+            if do is None:
+                raise MalformedError("an unknown operation")
+            check(len(operation) == _LENGTHS[operation[0]], "an operation of the wrong length")
+            do(*operation[1:])
+        check(self._left == 0, "a body that no operation takes")
+        self._gate.leave()
+
+    # Operations
+
+    def _define(self, number: Any, name: Any, arguments: Any, keywords: Any, outputs: Any) -> None:
+        check_id(number)
+        check(len(self._templates) < MOST_TEMPLATES, "too many templates")
+        self._number += 1
+        replaced = _parts(self._templates.get(number))
+        builder = Builder(self._library, MOST_PARTS - self._parts + replaced)
+        try:
+            made = builder.build(name, arguments, keywords, outputs)
+        except MalformedError:
+            raise
+        except NotOfferedError as error:
+            self._redefine(
+                number,
+                Poison(
+                    Failure("builtins.NotImplementedError", str(error), self._number, _name(name))
+                ),
+            )
+        except Exception as error:
+            # A defect for one operation must not end the session.
+            if self._logged < _MOST_LOGGED:
+                self._logged += 1
+                log.exception("%s cannot be prepared", _name(name))
+            self._redefine(number, Poison(self._failure(error, _name(name))))
+        else:
+            self._redefine(number, made)
+
+    def _redefine(self, number: int, made: Template | Poison) -> None:
+        before = self._templates.get(number)
+        self._templates[number] = made
+        self._parts += _parts(made) - _parts(before)
+
+    def _forget(self, number: Any) -> None:
+        check(type(number) is int and number in self._templates, "an unknown template")
+        self._parts -= _parts(self._templates.pop(number))
+
+    def _run(self, number: Any, slots: Any, ids: Any) -> None:
+        self._number += 1
+        template = self._templates.get(number) if type(number) is int else None
+        check(template is not None, "an unknown template")
+        check(isinstance(slots, list) and isinstance(ids, list), "a run of the wrong form")
+        check(len(ids) <= MOST_ITEMS, "too many results")
+        for one in ids:
+            self._check_new(one)
+        check(len(ids) < 2 or len(set(ids)) == len(ids), "two results with one id")
+        try:
+            if isinstance(template, Poison):
+                raise _FailedError(template.failure)
+            assert template is not None
+            self._execute(template, slots, ids)
+        except _FailedError as failed:
+            self._poison(template, slots, ids, failed.failure)
+
+    def _execute(self, template: Template, slots: Sequence[Any], ids: Sequence[int]) -> None:
+        check(len(slots) == len(template.slots), "a run with another number of values")
+        values = [self._value(*pair) for pair in zip(template.slots, slots, strict=True)]
+        self._gate.enter()
+        try:
+            results = flat(template.call(values), template.outputs)
+            if len(results) != len(ids):
+                raise ValueError(
+                    f"{template.name} has {len(results)} results, and the client expects "
+                    f"{len(ids)}: install the same release of the library on both sides"
+                )
+            for one, result in zip(ids, results, strict=True):
+                if result is not None:
+                    self._objects[one] = self._library.keep(result)
+        except Exception as error:
+            raise _FailedError(self._failure(error, template.name)) from None
+
+    def _poison(
+        self, template: Any, slots: Sequence[Any], ids: Sequence[int], failure: Failure
+    ) -> None:
+        poison = Poison(failure)
+        for one in ids:
+            self._spoil(one, poison)
+        changed = template.changed if isinstance(template, Template) else ()
+        for at in changed:
+            # The values behind the one that failed have not been looked at.
+            if at < len(slots) and type(slots[at]) is int and slots[at] in self._objects:
+                self._spoil(slots[at], poison)
+        if changed or not ids:
+            self._untold = self._untold or failure
+
+    def _spoil(self, one: int, poison: Poison) -> None:
+        """Puts poison in the place of a result, or of what an operation should have changed."""
+        before = self._objects.get(one)
+        self._objects[one] = poison
+        if before is not None and not isinstance(before, Poison):
+            self._library.gone(before)
+
+    def _put(self, made: Any, dtype: Any, shape: Any, size: Any) -> None:
+        self._number += 1
+        self._check_new(made)
+        check(type(size) is int and 0 <= size <= self._left, "an upload without its elements")
+        _check_form(dtype, shape)
+        self._left -= size
+        # The elements may be long in coming; another lease may compute meanwhile.
+        self._gate.leave()
+        try:
+            value, buffer = self._library.make(dtype, shape)
+        except Exception as error:
+            self._line.skip(size)
+            self._objects[made] = Poison(self._failure(error, "an upload"))
+            return
+        check(buffer.nbytes == size, "an upload of another size than its shape")
+        self._line.read_into(buffer)
+        self._objects[made] = self._library.made(value)
+
+    def _free(self, ids: Any) -> None:
+        check(isinstance(ids, list), "a list of ids that is none")
+        for one in ids:
+            check(type(one) is int and one in self._objects, "an unknown object")
+            value = self._objects.pop(one)
+            if not isinstance(value, Poison):
+                self._library.gone(value)
+
+    def _copy(
+        self, request: Any, made: Any, source: Any, dtype: Any, shape: Any, digest: Any
+    ) -> None:
+        check_id(request)
+        self._check_new(made)
+        check_id(source)
+        _check_form(dtype, shape)
+        check(isinstance(digest, bytes), "a digest that is none")
+        there = self._objects.get(source)
+        found = there is not None and not isinstance(there, Poison)
+        if found and (copied := self._same(there, dtype, shape, digest)) is not None:
+            self._objects[made] = copied
+        self._answer([request, _OK, made in self._objects])
+
+    def _same(self, source: Any, dtype: str, shape: list[int], digest: bytes) -> Any:
+        """Returns a copy of an object that has these elements; None: it has others, or there is no
+        room. The client then sends them.
+        """
+        try:
+            held = self._asked(lambda: self._library.elements(source))
+            # The device is not needed for this.
+            self._gate.leave()
+            if (held[0], list(held[1])) != (dtype, shape):
+                return None
+            if hashlib.sha256(held[2]).digest() != digest:
+                return None
+            value, buffer = self._library.make(dtype, shape)
+        except Exception:
+            return None
+        buffer[:] = held[2]
+        return self._library.made(value)
+
+    # Questions
+
+    def _read(self, request: Any, wanted: Any) -> None:
+        check_id(request)
+        try:
+            value = self._good(wanted)
+            dtype, shape, elements = self._asked(lambda: self._library.elements(value))
+        except _FailedError as failed:
+            self._refuse(request, failed.failure)
+        else:
+            self._answer([request, _OK, dtype, list(shape)], [elements])
+
+    def _describe(self, request: Any, wanted: Any) -> None:
+        check_id(request)
+        check(isinstance(wanted, list), "a list of ids that is none")
+        try:
+            values = [self._good(one) for one in wanted]
+            told = self._asked(lambda: [self._library.describe(value) for value in values])
+        except _FailedError as failed:
+            self._refuse(request, failed.failure)
+        else:
+            self._answer([request, _OK, told])
+
+    def _sync(self, request: Any) -> None:
+        check_id(request)
+        try:
+            self._tell_untold()
+            self._asked(self._library.sync)
+        except _FailedError as failed:
+            self._refuse(request, failed.failure)
+        else:
+            self._answer([request, _OK])
+
+    def _ask(self, request: Any, question: Any, details: Any) -> None:
+        check_id(request)
+        check(isinstance(question, str) and isinstance(details, list), "a question of no form")
+        try:
+            told = self._asked(lambda: self._library.answer(question, details))
+        except _FailedError as failed:
+            self._refuse(request, failed.failure)
+        else:
+            self._answer([request, _OK, told])
+
+    # Helpers
+
+    def _asked(self, call: Any) -> Any:
+        self._gate.enter()
+        try:
+            return call()
+        except Exception as error:
+            raise _FailedError(self._failure(error, "")) from None
+
+    def _answer(self, answer: list[Any], body: Sequence[memoryview] = ()) -> None:
+        # The answer may wait for the client to read; another lease may compute meanwhile.
+        self._gate.leave()
+        try:
+            head = msgpack.packb(answer)
+        except Exception as error:
+            # Text that is no Unicode, or a number of more than 64 bits.
+            self._refuse_answer(answer[0], f"an answer cannot be sent: {ascii(str(error))[:200]}")
+            return
+        if len(head) > MOST_HEAD_BYTES:
+            text = f"an answer of {len(head)} bytes is longer than {MOST_HEAD_BYTES}"
+            self._refuse_answer(answer[0], text)
+            return
+        self._line.send(Kind.REPLY, ANSWER, head, body)
+
+    def _refuse_answer(self, request: int, text: str) -> None:
+        failure = Failure("builtins.ValueError", text)
+        head = msgpack.packb([request, _FAILED, failure.packed()])
+        self._line.send(Kind.REPLY, ANSWER, head)
+
+    def _refuse(self, request: int, failure: Failure) -> None:
+        if self._untold is failure:
+            self._untold = None
+        self._answer([request, _FAILED, failure.packed()])
+
+    def _tell_untold(self) -> None:
+        if self._untold is not None:
+            raise _FailedError(self._untold)
+
+    def _good(self, wanted: Any) -> Any:
+        """Returns an object that is read. A failed change that nobody was told of comes first."""
+        value = self._known(wanted)
+        self._tell_untold()
+        if isinstance(value, Poison):
+            raise _FailedError(value.failure)
+        return value
+
+    def _value(self, slot: Any, given: Any) -> Any:
+        """Returns what a slot gets. Raises MalformedError, or _FailedError for poison."""
+        if slot.kind == Tag.SLOT_OBJECT:
+            value = self._known(given)
+            if isinstance(value, Poison):
+                raise _FailedError(value.failure)
+            return value
+        if slot.kind == Tag.SLOT_COMPLEX:
+            check(isinstance(given, list) and len(given) == 2, "a complex number of no form")
+            check(all(isinstance(x, int | float) for x in given), "a complex number of no form")
+            return complex(*given)
+        check(given is None or isinstance(given, bool | int | float | str), "a wrong value")
+        if slot.kind == Tag.SLOT_SCALAR:
+            try:
+                return self._library.scalar(slot.dtype, given)
+            except Exception as error:
+                raise _FailedError(self._failure(error, "a scalar")) from None
+        return given
+
+    def _known(self, one: Any) -> Any:
+        check(type(one) is int and one in self._objects, "an unknown object")
+        return self._objects[one]
+
+    def _check_new(self, one: Any) -> None:
+        check_id(one)
+        check(one not in self._objects, "an id that is taken")
+        check(len(self._objects) < MOST_OBJECTS, "too many objects")
+
+    def _failure(self, error: Exception, name: str) -> Failure:
+        kind = type(error)
+        text = self._library.words(error)
+        return Failure(
+            f"{kind.__module__}.{kind.__qualname__}", text[:_MOST_TEXT], self._number, name
+        )
+
+
+_LENGTHS = {
+    Op.DEFINE: 6, Op.RUN: 4, Op.PUT: 5, Op.FREE: 2, Op.READ: 3, Op.DESCRIBE: 3, Op.SYNC: 2,
+    Op.FORGET: 2, Op.ASK: 4, Op.COPY: 7,
+}  # fmt: skip
+
+
+def _check_form(dtype: Any, shape: Any) -> None:
+    """Checks what is said of an array's elements. Raises MalformedError."""
+    check(isinstance(dtype, str) and isinstance(shape, list), "an upload of the wrong form")
+    check(len(shape) <= MOST_DIMENSIONS, "an upload of too many dimensions")
+    check(all(type(n) is int and 0 <= n <= MOST_ID for n in shape), "an impossible shape")
+
+
+def _name(name: Any) -> str:
+    return str(name)[:200]
+
+
+def _parts(template: Template | Poison | None) -> int:
+    return template.parts if isinstance(template, Template) else 0

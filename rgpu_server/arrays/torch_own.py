@@ -1,0 +1,156 @@
+"""Operations of the array seam that are no operators of PyTorch: views, generators, storages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from rgpu_common.arrays.messages import MOST_DIMENSIONS, Tag
+from rgpu_server.arrays.library import NotOfferedError, Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rgpu_server.arrays.torch_memory import Accounts
+
+torch: Any = import_module("torch")
+
+_MOST_SEED = (1 << 64) - 1
+_MOST_STORAGE = 1 << 46
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """An operation of this module. takes: the kinds of its arguments, one letter each.
+
+    o: an object; g: an object or None; n: a number slot; N: a list of number slots; d: a dtype;
+    f: a constant number.
+    """
+
+    takes: str
+    call: Callable[..., Any]
+
+
+class OwnOperations:
+    """The operations by name, for tensors on one device."""
+
+    def __init__(self, device: Any, accounts: Accounts) -> None:
+        self._device = device
+        self._accounts = accounts
+        self.table = {
+            "rgpu::view": Own("odfNNn", self._view),
+            "rgpu::item": Own("on", self._item),
+            "rgpu::generator": Own("n", self._generator),
+            "rgpu::seed": Own("gn", self._seed),
+            "rgpu::get_state": Own("g", self._get_state),
+            "rgpu::set_state": Own("go", self._set_state),
+            "rgpu::resize_storage": Own("on", self._resize_storage),
+            "rgpu::to_host": Own("o", lambda tensor: tensor.cpu()),
+        }
+
+    def define(self, name: str, arguments: Sequence[Any]) -> Callable[..., Any]:
+        """Returns what executes an operation.
+
+        Raises:
+            NotOfferedError: there is none, or its arguments have another form.
+        """
+        own = self.table.get(name)
+        if own is None:
+            raise NotOfferedError(f"there is no operation {name[:100]}")
+        pairs = zip(own.takes, arguments, strict=False)
+        if len(arguments) != len(own.takes) or not all(_fits(*pair) for pair in pairs):
+            raise NotOfferedError(f"{name} was given arguments of another form")
+        return own.call
+
+    def _view(
+        self, base: Any, dtype: Any, bits: int, shape: list[int], stride: list[int], offset: int
+    ) -> Any:
+        """Returns a tensor that shares the storage of `base`. Sizes, strides and offset count
+        elements of `dtype`. bits: 1 marks lazy conjugation, 2 lazy negation.
+        """
+        storage = base.untyped_storage()
+        _check_inside(storage.nbytes(), dtype.itemsize, shape, stride, offset)
+        if dtype == base.dtype:
+            made = base.as_strided(shape, stride, offset)
+        else:
+            made = torch.empty(0, dtype=dtype, device=base.device)
+            made.set_(storage, offset, shape, stride)
+        # The bits of `base` are inherited where its dtype is.
+        if bool(bits & 1) != made.is_conj():
+            made = torch._conj(made)
+        return torch._neg_view(made) if bool(bits & 2) != made.is_neg() else made
+
+    def _item(self, several: Any, at: int) -> Any:
+        if not isinstance(several, list | tuple):
+            raise TypeError("an element was asked of what is no list")
+        return several[at]
+
+    def _generator(self, seed: int) -> Any:
+        return self._seed(torch.Generator(self._device), seed, give=True)
+
+    def _seed(self, generator: Any, seed: int, give: bool = False) -> Any:
+        if not isinstance(seed, int) or not -_MOST_SEED <= seed <= _MOST_SEED:
+            raise ValueError("a seed must be a number of at most 64 bits")
+        chosen = self._chosen(generator)
+        chosen.manual_seed(seed)
+        return chosen if give else None
+
+    def _get_state(self, generator: Any) -> Any:
+        return self._chosen(generator).get_state()
+
+    def _set_state(self, generator: Any, state: Any) -> None:
+        self._chosen(generator).set_state(state.cpu())
+
+    def _chosen(self, generator: Any) -> Any:
+        """Returns the generator; None stands for the one that operators use by default."""
+        if generator is None:
+            if self._device.type == "cuda":
+                return torch.cuda.default_generators[self._device.index or 0]
+            return torch.default_generator
+        if not isinstance(generator, torch.Generator):
+            raise TypeError("a tensor was given in place of a generator")
+        return generator
+
+    def _resize_storage(self, base: Any, size: int) -> None:
+        if not isinstance(size, int) or not 0 <= size <= _MOST_STORAGE:
+            raise ValueError("a storage cannot have this size")
+        storage = base.untyped_storage()
+        if size < storage.nbytes():
+            raise ValueError(
+                f"a storage of {storage.nbytes()} bytes cannot shrink to {size}: other tensors may "
+                "use its end"
+            )
+        self._accounts.check(size - storage.nbytes())
+        storage.resize_(size)
+        self._accounts.resized(base)
+
+
+def _check_inside(
+    size: int, item: int, shape: Sequence[int], stride: Sequence[int], offset: int
+) -> None:
+    """Checks that a view ends within a storage of `size` bytes."""
+    numbers = [*shape, *stride, offset]
+    if not all(type(one) is int and 0 <= one < 1 << 62 for one in numbers):
+        raise ValueError("sizes, strides and offset of a view must be numbers from 0")
+    if len(shape) != len(stride) or len(shape) > MOST_DIMENSIONS:
+        raise ValueError("a view must have a stride for each size")
+    if 0 in shape:
+        return
+    last = offset + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+    if (last + 1) * item > size:
+        raise RuntimeError(f"a view would end behind its storage of {size} bytes")
+
+
+def _fits(kind: str, value: Any) -> bool:
+    if kind == "g" and value is None:
+        return True
+    if kind in "og":
+        return isinstance(value, Slot) and value.kind == Tag.SLOT_OBJECT
+    if kind == "n":
+        return isinstance(value, Slot) and value.kind == Tag.SLOT_VALUE
+    if kind == "N":
+        return isinstance(value, list) and all(_fits("n", one) for one in value)
+    if kind == "d":
+        return isinstance(value, torch.dtype)
+    return type(value) is int

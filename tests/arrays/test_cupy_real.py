@@ -1,0 +1,148 @@
+"""The thin part that uses CuPy itself, with a package that looks like it."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rgpu_server.arrays.cupy_library import CupyLibrary
+from rgpu_server.arrays.library import NotOfferedError, Slot
+from rgpu_server.arrays.real_cupy import ChargedSegments
+from rgpu_server.arrays.real_kernels import CupyKernels
+
+
+class Array(np.ndarray):  # type: ignore[type-arg]
+    """An array on a device, as far as the library uses it."""
+
+    def get(self) -> Any:
+        return np.asarray(self)
+
+
+class RawKernel:
+    def __init__(self, name: str) -> None:
+        self.name, self.launched = name, []
+        self.attributes = {"num_regs": 3}
+
+    def compile(self) -> None:
+        pass
+
+    def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
+        self.launched.append((grid, block, args, shared_mem))
+
+
+class RawModule:
+    def __init__(self, code: str, options: Any, backend: str, name_expressions: Any) -> None:
+        self.given = (code, options, backend, name_expressions)
+
+    def get_function(self, name: str) -> RawKernel:
+        return RawKernel(name)
+
+
+def asarray(value: Any) -> Any:
+    return np.asarray(value).view(Array)
+
+
+def add(*arguments: Any, **keywords: Any) -> Any:
+    assert "where" not in keywords
+    return asarray(np.add(*arguments, **keywords))
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
+    module: Any = ModuleType("cupy")
+    module.__version__, module.ndarray, module.asarray, module.add = "14.2.0", Array, asarray, add
+    module.copyto, module.RawKernel, module.RawModule = np.copyto, RawKernel, RawModule
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    return module
+
+
+def test_functions_are_those_of_cupy_by_the_same_list(cupy: Any) -> None:
+    library = CupyLibrary(cupy=cupy)
+    assert library.version == "14.2.0"
+    value, buffer = library.make("float32", [3])
+    buffer[:] = np.arange(3, dtype="float32").tobytes()
+    kept = library.made(value)
+    assert isinstance(kept, Array)
+    made = library.define("add", [Slot("a"), Slot("v")], {}).call(kept, 1)
+    assert library.elements(library.keep(made))[:2] == ("float32", (3,))
+    assert library.describe(made)[:3] == ["a", "float32", [3]]
+    assert isinstance(library.keep(np.float64(2)), Array)
+    with pytest.raises(NotOfferedError):
+        library.keep(np.ones(3))
+    with pytest.raises(NotOfferedError):
+        library.define("RawKernel", [], {})
+
+
+def test_where_leaves_the_other_elements_of_out(cupy: Any) -> None:
+    library = CupyLibrary(cupy=cupy)
+    a, out = asarray(np.ones(3)), asarray(np.zeros(3))
+    words = {"out": Slot("a"), "where": Slot("a")}
+    call = library.define("add", [Slot("a"), Slot("v")], words).call
+    assert call(a, 1, out=out, where=np.array([True, False, True])) is None
+    assert out.tolist() == [2, 0, 2]
+
+
+def test_kernels_are_compiled_and_launched_by_cupy(cupy: Any) -> None:
+    kernels = CupyKernels(cupy)
+    library = CupyLibrary(cupy=cupy, more=kernels.operations(), kernels=(RawKernel,))
+    kernel = library.keep(
+        library.define("kernel.compile", ["code", "name"], {}).call("code", "name", ["-DN=1"])
+    )
+    library.define("kernel.launch", [Slot("a"), (1,), (2,), [], 0], {}).call(
+        kernel, [1], [2], [asarray(1)], 8
+    )
+    assert kernel.launched == [((1,), (2,), (asarray(1),), 8)]
+    assert library.describe(kernel) == ["k", "name", {"num_regs": 3}]
+    long = asarray(np.frombuffer(b"x" * 100, np.uint8))
+    assert kernels.compile(long, "scale<float>").name == "scale<float>"
+    with pytest.raises(NotOfferedError, match="nvrtc"):
+        kernels.compile("code", "name", (), "nvcc")
+    with pytest.raises(TypeError):
+        kernels.launch(3, (1,), (1,))
+
+
+class Refused(Exception):
+    pass
+
+
+class Books:
+    """A ledger of so many bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.used = limit, 0
+
+    def charge(self, size: int) -> bool:
+        fits = self.used + size <= self.limit
+        self.used += size if fits else 0
+        return fits
+
+    def release(self, size: int) -> None:
+        self.used -= size
+
+
+def test_a_segment_is_charged_before_the_device_is_asked() -> None:
+    asked: list[int] = []
+
+    def malloc(size: int) -> int:
+        asked.append(size)
+        if size == 7:
+            raise Refused("the device is full")
+        return 1000 + size
+
+    runtime = SimpleNamespace(malloc=malloc, free=lambda address: None, CUDARuntimeError=Refused)
+    books = Books(100)
+    segments = ChargedSegments(SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)), books)  # type: ignore[arg-type]
+    address = segments.malloc(80, 0)
+    assert (books.used, asked) == (80, [80])
+    with pytest.raises(Refused):
+        segments.malloc(30, 0)
+    assert (books.used, asked) == (80, [80])
+    with pytest.raises(Refused, match="full"):
+        segments.malloc(7, 0)
+    assert books.used == 80
+    segments.free(address, 0)
+    assert books.used == 0

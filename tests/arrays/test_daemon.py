@@ -1,0 +1,262 @@
+"""Sessions of the array seam through a real server: one lease, one table, one set of rules."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import pytest
+from helpers import clients, pki
+from helpers.agent import GRPC
+from helpers.command import rgpu_command
+from helpers.server import HAS_UCX, TRANSPORTS, UCX, Server
+from helpers.waiting import wait_until
+
+NEEDS_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
+SUM = "import rgpu_client.cupy as cp; print(int((cp.arange(10) ** 2).sum()))"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server(*GRPC, *(UCX if HAS_UCX else ()), tls=pki.config()) as one:
+        yield one
+
+
+def start(server: str, source: str, **extra: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-u", "-c", textwrap.dedent(source)], env=clients.environment(server, **extra), cwd="/",
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def run(server: str, source: str, **extra: str) -> str:
+    """Runs a program to its end, and returns what it printed."""
+    output, errors = (process := start(server, source, **extra)).communicate(timeout=120)
+    assert process.returncode == 0, errors
+    return output.strip()
+
+
+def listed(server: Server) -> dict[str, list[dict[str, object]]]:
+    words = [rgpu_command(), "ps", "--json", "--server", server.unix]
+    found: dict[str, list[dict[str, object]]] = json.loads(
+        subprocess.check_output(words, timeout=60)
+    )
+    return found
+
+
+def seams_of(server: Server, key: str) -> list[str]:
+    """Returns the seams of a lease in the server's record."""
+    words = [rgpu_command(), "quota", "report", "--by-lease", "--json", "--server", server.unix]
+    series = json.loads(subprocess.check_output(words, timeout=60))["series"]
+    return [seam for one in series if one["key"] == key for seam in one["seams"]]
+
+
+def test_a_program_computes_on_the_node(server: Server) -> None:
+    assert run(server.unix, SUM) == "285"
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_on_every_transport(server: Server, transport: str) -> None:
+    assert run(server.address(transport), SUM) == "285"
+
+
+def test_an_unmodified_program_finds_cupy(server: Server) -> None:
+    source = "import cupy as cp, cupy.linalg; print(float(cp.linalg.norm(cp.asarray([3.0, 4.0]))), cp.__name__)"
+    words = [
+        rgpu_command(),
+        "run",
+        "--server",
+        server.unix,
+        "--arrays",
+        "--",
+        sys.executable,
+        "-c",
+        source,
+    ]
+    output = subprocess.check_output(
+        words, text=True, timeout=120, cwd="/", env=clients.environment(None)
+    )
+    assert output.strip() == "5.0 rgpu_client.cupy"
+
+
+def test_the_session_shows_its_seam_and_its_lease(server: Server) -> None:
+    holder = start(
+        server.unix,
+        "import rgpu_client.cupy as cp; a = cp.zeros(1 << 20); a.get(); print('here'); input()",
+        RGPU_LEASE="shown",
+        RGPU_MEMORY="64MiB",
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "here\n"
+    (session,) = [one for one in listed(server)["sessions"] if one["lease_key"] == "shown"]
+    assert session["seam"] == "cupy"
+    top = [rgpu_command(), "top", "--json", "--server", server.unix]
+    seen = json.loads(subprocess.check_output(top, timeout=60))["leases"]
+    assert [one["seams"] for one in seen if one["key"] == "shown"] == [["cupy"]]
+    (lease,) = [one for one in listed(server)["leases"] if one["lease_key"] == "shown"]
+    assert (8 << 20) <= int(str(lease["usage"]["memory_used_bytes"])) < (9 << 20)  # type: ignore[index]
+    assert holder.communicate("\n", timeout=60)[1] == ""
+    wait_until(lambda: not listed(server)["sessions"])
+    # The record keeps it when the session is over.
+    wait_until(lambda: seams_of(server, "shown") == ["cupy"])
+
+
+def test_the_lease_bounds_the_memory(server: Server) -> None:
+    source = """
+    import rgpu_client.cupy as cp
+    kept = [cp.zeros(1 << 20) for _ in range(3)]
+    kept[2].get()
+    try:
+        more = cp.ones(6 << 20)
+        more.get()
+    except cp.cuda.memory.OutOfMemoryError as error:
+        print(error)
+    kept.clear()
+    print(float(cp.ones(6 << 20).sum()))
+    """
+    refused, done = run(server.unix, source, RGPU_MEMORY="64MiB").splitlines()
+    assert "Out of memory allocating 50,331,648 bytes" in refused
+    assert done == f"{6 << 20}.0"
+
+
+def test_kernels_run_on_the_device(server: Server) -> None:
+    source = """
+    import rgpu_client.cupy as cp
+    saxpy = cp.RawKernel(r'''
+    extern "C" __global__ void saxpy(float a, const float* x, float* y, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] += a * x[i];
+    }''', "saxpy")
+    x, y = cp.arange(1000, dtype=cp.float32), cp.ones(1000, dtype=cp.float32)
+    saxpy((4,), (256,), (cp.float32(2), x, y, 1000))
+    print(float(y[999]))
+    square = cp.ElementwiseKernel("T a", "T b", "b = a * a", "square")
+    print(float(square(x)[9]))
+    total = cp.ReductionKernel("T a", "T b", "a", "a + b", "b = a", "0", "total")
+    print(float(total(x)))
+    """
+    assert run(server.unix, source).split() == ["1999.0", "81.0", "499500.0"]
+
+
+def test_who_is_killed_leaves_nothing(server: Server) -> None:
+    holder = start(
+        server.unix, "import rgpu_client.cupy as cp; cp.zeros(9).get(); print('here'); input()"
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "here\n"
+    holder.send_signal(signal.SIGKILL)
+    holder.communicate()
+    wait_until(lambda: not listed(server)["sessions"])
+
+
+def test_a_session_that_is_ended_says_why_at_the_line_that_needs_a_value(server: Server) -> None:
+    source = """
+    import rgpu_client.cupy as cp
+    a = cp.zeros(9)
+    a.get()
+    print('here')
+    input()
+    try:
+        a.get()
+    except Exception as error:
+        print(type(error).__name__, error)
+    """
+    holder = start(server.unix, source, RGPU_LEASE="ended")
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "here\n"
+    (lease,) = [one for one in listed(server)["leases"] if one["lease_key"] == "ended"]
+    words = [rgpu_command(), "lease", "revoke", str(lease["lease_id"]), "--server", server.unix]
+    subprocess.run(words, check=True, timeout=60, stdout=subprocess.DEVNULL)
+    output, _ = holder.communicate("\n", timeout=60)
+    assert output.startswith("SessionLostError the session has ended: "), output
+    assert "revoked" in output
+
+
+def test_a_library_that_the_node_lacks_is_named(server: Server) -> None:
+    if find_spec("torch") is not None:
+        pytest.skip("PyTorch is installed here")
+    source = """
+    from rgpu_client.arrays.opening import open_session
+    from rgpu_common.arrays.seams import Seam
+    try:
+        open_session(Seam.TORCH)
+    except Exception as error:
+        print(type(error).__name__, error)
+    """
+    assert (
+        "NoSessionError this server does not execute arrays of torch: install rgpu-cuda[torch]"
+        in run(server.unix, source)
+    )
+
+
+@NEEDS_TORCH
+def test_a_program_that_says_cuda_runs(server: Server) -> None:
+    source = """
+import torch
+assert torch.cuda.is_available()
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = torch.nn.Linear(4, 2).to(device)
+x = torch.ones(3, 4).cuda()
+print(tuple(model(x).cpu().shape), torch.cuda.device_count(), torch.cuda.mem_get_info()[1] >> 20)
+told = torch.cuda.get_device_properties(0)
+assert (told.major, told.minor) == torch.cuda.get_device_capability()
+print(told.name == torch.cuda.get_device_name(), told.total_memory >> 20)
+"""
+    words = [
+        rgpu_command(),
+        "run",
+        "--server",
+        server.unix,
+        "--memory",
+        "256MiB",
+        "--torch",
+        "--",
+        sys.executable,
+        "-c",
+        source,
+    ]
+    output = subprocess.check_output(
+        words, text=True, timeout=120, cwd="/", env=clients.environment(None)
+    )
+    assert output.splitlines() == ["(3, 2) 1 256", "True 256"]
+
+
+@NEEDS_TORCH
+def test_pytorch_trains_on_the_node_as_on_this_machine(server: Server) -> None:
+    source = """
+    import torch, rgpu_client.torch
+
+    def losses(device):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)).to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+        x, y = torch.randn(32, 8).to(device), torch.randn(32, 1).to(device)
+        found = []
+        for _ in range(5):
+            optimizer.zero_grad()
+            loss = ((model(x) - y) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    print(losses("cpu") == losses("rgpu"))
+    """
+    assert run(server.unix, source) == "True"
+
+
+@NEEDS_TORCH
+def test_a_seed_holds_for_the_session_that_is_opened_later(server: Server) -> None:
+    source = """
+    import torch, rgpu_client.torch
+    torch.manual_seed(7)
+    first = torch.randn(3, device="rgpu").tolist()
+    torch.manual_seed(7)
+    print(first == torch.randn(3, device="rgpu").tolist() == torch.randn(3).tolist())
+    """
+    assert run(server.unix, source) == "True"

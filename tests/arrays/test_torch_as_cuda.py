@@ -1,0 +1,87 @@
+"""A program that says `cuda` runs on a node unchanged."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("msgpack", reason="msgpack is not installed")
+
+PROGRAM = Path(__file__).parent / "programs" / "train_cuda.py"
+SECOND = """
+import torch
+for use in (torch.cuda.device, torch.ones(1).cuda, torch.nn.Linear(1, 1).cuda):
+    try:
+        use(1)
+    except RuntimeError as error:
+        print(error)
+"""
+THREADS = """
+import concurrent.futures, threading
+import torch
+model = torch.nn.Linear(3, 2).cuda()
+def work(number):
+    x = torch.full((1, 3), float(number), device="cuda")
+    assert model(x.to("cuda")).is_cuda
+    return x.sum().item()
+class Own(threading.Thread):
+    def run(self):
+        self.found = work(4)
+with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    print(list(pool.map(work, range(3))))
+own = Own()
+own.start()
+own.join()
+print(own.found)
+"""
+START = """
+import runpy, sys
+sys.path.insert(0, sys.argv[2])
+from helpers.torch_session import torch_session
+with torch_session():
+    import torch
+    torch.set_num_threads(1)
+    from rgpu_client.torch import as_cuda
+    as_cuda.install()
+    runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+def output(*command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error::RuntimeWarning", *command],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        cwd=PROGRAM.parent,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_a_program_that_says_cuda_gives_the_losses_of_the_cpu() -> None:
+    here = output(str(PROGRAM))
+    there = output("-c", START, str(PROGRAM), str(Path(__file__).parent.parent))
+    assert len(there.splitlines()) == 4
+    assert there == here
+
+
+def said(program: Path, source: str) -> list[str]:
+    program.write_text(source)
+    return output("-c", START, str(program), str(Path(__file__).parent.parent)).splitlines()
+
+
+@pytest.mark.slow
+def test_threads_that_a_program_starts_say_cuda_too(tmp_path: Path) -> None:
+    assert said(tmp_path / "threads.py", THREADS) == ["[0.0, 3.0, 6.0]", "12.0"]
+
+
+@pytest.mark.slow
+def test_a_second_device_is_refused(tmp_path: Path) -> None:
+    lines = said(tmp_path / "second.py", SECOND)
+    assert lines == ["invalid device ordinal: rgpu:1; there is one device, rgpu:0"] * 3

@@ -1,0 +1,123 @@
+"""Errors of PyTorch with a node: their types, their texts, and the lines that they name."""
+
+from __future__ import annotations
+
+import weakref
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("msgpack", reason="msgpack is not installed")
+
+from helpers.torch_session import Counted, counted, issuer, sent, torch_session  # noqa: E402
+
+from rgpu_client.arrays.issuer import Issuer, SessionLostError  # noqa: E402
+from rgpu_client.torch import as_cuda, package  # noqa: E402
+from rgpu_client.torch.session import session, use  # noqa: E402
+from rgpu_common.errors import MissingPartError, NoSessionError  # noqa: E402
+
+__all__ = ["issuer"]
+
+
+def test_devices_do_not_mix(issuer: Issuer) -> None:
+    with pytest.raises(
+        RuntimeError,
+        match="Expected all tensors to be on the same device, but found at least two devices, rgpu:0 and cpu!",
+    ):
+        sent(3) + torch.ones(3)
+    assert (sent(3) + torch.tensor(2.0)).tolist() == [2, 3, 4]
+    assert (sent(3).to(torch.int32) + torch.tensor(2)).dtype == torch.int32
+    assert sent(3)[torch.tensor([2, 0])].tolist() == [2, 0]
+
+
+def test_errors_have_the_type_the_text_and_the_line(issuer: Issuer) -> None:
+    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied") as caught:
+        sent(2, 3) @ sent(2, 3)
+    assert caught.value.rgpu_site[0] == __file__  # type: ignore[attr-defined]
+    late = torch.linalg.cholesky(-torch.eye(2, device="rgpu"))
+    with pytest.raises(torch.linalg.LinAlgError, match="not positive-definite"):
+        late.cpu()
+    with pytest.raises(IndexError, match=r"out of range|out of bounds"):
+        sent(3)[torch.tensor([7], device="rgpu")].cpu()
+    with pytest.raises(TypeError, match="can't convert rgpu"):
+        sent(2).numpy()
+    assert sent(2).tolist() == [0, 1]
+
+
+def test_a_full_lease_is_pytorchs_own_error() -> None:
+    with torch_session(1 << 20) as issuer:
+        kept = torch.zeros(1 << 17, device="rgpu")
+        more = torch.zeros(1 << 18, device="rgpu")
+        with pytest.raises(
+            torch.OutOfMemoryError, match=r"CUDA out of memory\. Tried to allocate 1\.00 MiB"
+        ):
+            more.sum().item()
+        assert torch.rgpu.mem_get_info() == ((1 << 20) - (1 << 19), 1 << 20)
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            torch.ones(1 << 18).to("rgpu").sum().item()
+        del kept, more
+        issuer.sync()
+        assert torch.rgpu.memory_allocated() == 0
+        assert torch.zeros(1 << 17, device="rgpu").sum().item() == 0
+        for _ in range(20):
+            torch.zeros(1 << 16, device="rgpu").add_(1)
+        assert torch.ones(1, device="rgpu").item() == 1
+
+
+def test_another_release_is_refused(monkeypatch: pytest.MonkeyPatch, issuer: Issuer) -> None:
+    monkeypatch.setattr(package, "_checked", weakref.WeakSet())
+    monkeypatch.setattr(issuer, "ask", lambda question: "2.12.1+cu130")
+    with pytest.raises(
+        RuntimeError, match=r"the node has PyTorch 2\.12\.1.*install the node's release"
+    ):
+        sent(3).erfinv()
+    monkeypatch.setattr(torch, "__version__", "2.99.0")
+    with pytest.raises(
+        MissingPartError, match=r"does not know PyTorch 2\.99\.0: install torch>=2\.13,<2\.14"
+    ):
+        package.checked_package()
+
+
+def test_without_a_session_a_sentence_names_the_remedy(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RGPU_SERVER", "unix:/nowhere/rgpu.sock")
+    use(None)
+    try:
+        with pytest.raises(NoSessionError, match=r"PyTorch has no session .* start 'rgpu serve"):
+            torch.ones(2, device="rgpu")
+    finally:
+        use(issuer)
+
+
+def test_a_program_that_asks_for_a_device_learns_once_why_there_is_none(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RGPU_SERVER", "unix:/nowhere/rgpu.sock")
+    monkeypatch.setattr(session, "_warned", "")
+    use(None)
+    try:
+        with pytest.warns(UserWarning, match=r"no session .* start 'rgpu serve") as warned:
+            assert [as_cuda.is_available() for _ in range(2)] == [False, False]
+        assert [Path(one.filename).name for one in warned] == [Path(__file__).name]
+        assert not torch.rgpu.is_available()
+    finally:
+        use(issuer)
+    assert torch.rgpu.is_available()
+
+
+def test_a_lost_session_says_so() -> None:
+    with torch_session() as issuer:
+        a = sent(3)
+        issuer._line.shutdown()
+        with pytest.raises(SessionLostError, match="lost"):
+            a.cpu()
+
+
+def test_counting_is_exact(issuer: Issuer) -> None:
+    a = sent(3)
+    (a + a).cpu()
+    with counted(issuer) as seen:
+        (a + a).cpu()
+    assert seen == Counted(waits=1, templates=0)

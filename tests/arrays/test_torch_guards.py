@@ -1,0 +1,141 @@
+"""Arguments that PyTorch's CPU kernels trust are checked: such calls ended the process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from helpers.torch_session import torch_session  # noqa: E402
+
+from rgpu_client.arrays.issuer import Issuer  # noqa: E402
+from rgpu_common.arrays.messages import UNKNOWN_OUTPUTS, Tag  # noqa: E402
+from rgpu_server.arrays.torch_allowed import Allowed  # noqa: E402
+from rgpu_server.arrays.torch_guards import GUARDS  # noqa: E402
+
+FAR = 1 << 40
+
+
+def t(*shape: int) -> Any:
+    return torch.ones(shape)
+
+
+def i(*values: int) -> Any:
+    return torch.tensor(values)
+
+
+# An operator, its arguments, and its keywords.
+CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
+    ("native_batch_norm", [t(5, 5, 5), t(0), t(5), t(5), t(5), True, 0.5, 0.5], {}),
+    ("native_batch_norm", [t(5, 5, 5), None, None, None, None, False, 0.5, 0.5], {}),
+    ("_batch_norm_with_update", [t(5, 5, 5), t(5), t(5), t(5), t(0), 0.5, 0.5], {}),
+    ("_batch_norm_no_update", [t(2, 4, 5), None, None, None, None, 0.0, 0.5], {}),
+    ("native_batch_norm_backward",
+     [t(2, 1), t(2, 1), t(1), t(1), t(1), t(0), t(0), True, 0.5, [True, True, True]], {}),
+    ("batch_norm_backward",
+     [t(3, 2, 4), t(3, 0, 4), t(2), t(2), t(2), t(2), t(2), True, 0.5, [True, True, True], t(0)], {}),
+    ("native_layer_norm_backward",
+     [t(0), t(2, 2, 3), [2, 3], t(2, 1, 1), t(2, 1, 1), None, t(2, 3), [True, False, True]], {}),
+    ("_adaptive_avg_pool2d_backward", [t(13, 5, 3), t(8, 4, 3)], {}),
+    ("_adaptive_avg_pool3d_backward", [t(8, 4, 3, 7), t(108, 4, 3, 7)], {}),
+    ("adaptive_max_pool2d_backward", [t(1, 1, 2), t(1, 2, 2), i(0, FAR).reshape(1, 1, 2)], {}),
+    ("max_pool2d_with_indices_backward",
+     [t(1, 1, 1), t(1, 2, 2), [2, 2], [2, 2], [0, 0], [1, 1], False, i(-FAR).reshape(1, 1, 1)], {}),
+    ("adaptive_max_pool3d_backward", [t(1, 1, 1, 1), t(1, 2, 2, 2), i(FAR).reshape(1, 1, 1, 1)], {}),
+    ("fractional_max_pool2d_backward", [t(2), t(5, 2, 4), [], [], i(1)], {}),
+    ("fractional_max_pool3d_backward",
+     [t(1, 2, 2, 2), t(101, 6, 5, 4), [2, 2, 2], [2, 2, 2], i(*range(8)).reshape(1, 2, 2, 2)], {}),
+    ("reflection_pad1d_backward", [t(1, 10, 116), t(1, 10, 100), []], {}),
+    ("replication_pad2d_backward", [t(5, 2, 2, 4), t(6, 2, 4, 4), [0, 0, 2, -4]], {}),
+    ("grid_sampler_2d_backward",
+     [t(2, 3, 13, 10), t(2, 3, 5, 20), t(2, 13, 110, 2), 0, 1, False, [True, True]], {}),
+    ("_log_softmax_backward_data", [t(5), t(4), 0, torch.float32], {}),
+    ("_pdist_forward", [t(3, 2, 5)], {}),
+    ("_pdist_backward", [t(4, 2), t(5, 1), 2.0, t(10)], {}),
+    ("_pdist_backward", [t(0), t(0, 5), 2.0, t(0)], {}),
+    ("_cdist_backward", [t(5, 5), t(5, 105), t(5, 5), 1.0, t(0, 4)], {}),
+    ("_weight_norm_interface", [t(1, 1, 2, 5), t(1, 4, 1), 3], {}),
+    ("_weight_norm_interface_backward", [t(2, 3), t(2, 3), t(9), t(2), 0], {}),
+    ("_transform_bias_rescale_qkv", [t(2, 2, 6), t(6), 0], {}),
+    ("_fft_c2c", [t(3, 4), [1, 1 << 31], 1, False], {}),
+    ("_fft_c2r", [t(3, 4), [-2], 1, 10], {}),
+    ("_fft_r2c", [t(3, 4), [1, 1], 1, False], {}),
+    ("_stack", [[], -1], {}),
+    ("_foreach_copy", [[], [t(2)]], {}),
+    ("_native_batch_norm_legit_functional", [t(2, 3), None, None, t(3), t(2), False, 0.5, 0.5], {}),
+    ("unfold_backward", [t(), [5, 5, 5, 5, 5], 3, 3, 1], {}),
+    ("unfold_backward", [t(1, 2), [5, 5, 5], 0, 3, 1], {}),
+    ("_chunk_cat", [[t()], -1, 5], {}),
+    ("_fused_sgd_", [[t(500)], [t(1)], []],
+     {"weight_decay": 0.0, "momentum": 0.0, "lr": 0.1, "dampening": 0.0, "nesterov": False,
+      "maximize": False, "is_first_step": True}),
+    ("_fused_adam_", [[t(5)], [t(5)], [t(5)], [t(5)], [], [t()]],
+     {"lr": 0.1, "beta1": 0.1, "beta2": 0.1, "weight_decay": 0.0, "eps": 0.1, "amsgrad": True,
+      "maximize": False}),
+    ("_fused_adagrad_", [[t(5)], [t(5)], [], [t()]],
+     {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.0, "eps": 0.1, "maximize": False}),
+    ("_cummax_helper", [t(5, 2), t(3, 2), i(0, 1), 0], {}),
+    ("nll_loss_backward", [t(2), t(2, 3), i(FAR, 0), t(3), 0, -100, t()], {}),
+    ("nll_loss2d_backward", [t(4, 1, 3), t(4, 2, 1, 3), i(9).expand(4, 1, 3), None, 0, -100, t()], {}),
+    ("multi_margin_loss_backward", [t(0), t(5), i(1), 2, 1.0, None], {}),
+    ("multilabel_margin_loss_backward", [t(0), t(5), i(1, 1, 0, 1, 4), 1, t(5)], {}),
+    ("embedding_dense_backward", [t(5, 5), i(0, 1, 2, 3, FAR), 5, -1, True], {}),
+    ("_embedding_bag_backward",
+     [t(2, 5), i(3, FAR, 1), i(0, 2), i(), i(0, 0), i(0, 0), 10, False, 0, False, None], {}),
+    ("_embedding_bag_per_sample_weights_backward",
+     [t(2, 5), t(10, 5), i(1, -FAR), i(0, 1), i(), 0], {}),
+    ("segment_reduce", [t(4), "max"], {"offsets": i(0, 0, FAR)}),
+    ("segment_reduce", [t(4), "max"], {"lengths": i(3, 3), "unsafe": True}),
+    ("_segment_reduce_backward", [t(1), t(1), t(5), "max"], {"lengths": i(FAR)}),
+    ("_ctc_loss", [t(5, 1, 3), i(1, FAR).reshape(1, 2), [5], [2], 0, True], {}),
+    ("_ctc_loss", [t(5, 1, 3), i(1, 2).reshape(1, 2), [5], [200], 0, True], {}),
+    ("_ctc_loss_backward",
+     [t(1), t(5, 1, 3), i(1, 2).reshape(1, 2), [5], [2], t(1), t(1, 1, 1), 0, True], {}),
+    ("linalg_ldl_solve", [t(5, 5), i(-9, -9, -9, -9, -9).int(), t(5, 2)], {}),
+    ("linalg_ldl_solve", [t(3, 3), i(1, 2, -3).int(), t(3, 2)], {}),
+    ("lu_unpack", [t(5, 3, 2), i(3, 2, 3).int(), True, True], {}),
+]  # fmt: skip
+
+
+def node(issuer: Issuer, value: Any, slots: list[Any]) -> Any:
+    """Returns an argument's part of a template. Ids of the tensors in it are added to `slots`."""
+    if isinstance(value, torch.Tensor):
+        whole, made = value.contiguous(), issuer.new_id()
+        data = memoryview(whole.reshape(-1).numpy()).cast("B") if whole.numel() else memoryview(b"")
+        issuer.put(made, str(whole.dtype)[6:], list(whole.shape), data)
+        slots.append(made)
+        return [Tag.SLOT_OBJECT]
+    if isinstance(value, list):
+        return [Tag.LIST, *(node(issuer, one, slots) for one in value)]
+    if isinstance(value, torch.dtype):
+        return [Tag.DTYPE, str(value)[6:]]
+    return value
+
+
+def overload(name: str) -> str:
+    """Returns the listed name of the overload without outputs."""
+    names = sorted(one for one in Allowed.installed().names if one.partition(".")[0] == name)
+    return names[0]
+
+
+def test_wrong_arguments_are_refused_by_a_session_that_lives_on() -> None:
+    with torch_session(1 << 28) as issuer:
+        for at, (name, arguments, keywords) in enumerate(CALLS):
+            slots: list[Any] = []
+            given = [node(issuer, one, slots) for one in arguments]
+            named = {key: node(issuer, one, slots) for key, one in keywords.items()}
+            template = issuer.template(at, overload(f"aten::{name}"), given, named, UNKNOWN_OUTPUTS)
+            made = issuer.new_id()
+            issuer.run(template, slots, [made])
+            with pytest.raises((RuntimeError, ValueError, IndexError)) as caught:
+                issuer.describe([made])
+            assert "not executed on the node" not in str(caught.value), name
+            assert "cannot take" not in str(caught.value), (name, caught.value)
+        assert issuer.ask("version")
+
+
+def test_every_guarded_operator_is_listed() -> None:
+    listed = {name.removeprefix("aten::") for name in Allowed.installed().names}
+    assert set(GUARDS) <= listed | {name.partition(".")[0] for name in listed}

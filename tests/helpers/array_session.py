@@ -1,0 +1,74 @@
+"""An array session within this process: a real line, and the engine on a thread of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+from rgpu_client.arrays.issuer import Issuer
+from rgpu_common.arrays.line import Line, LineError
+from rgpu_server.arrays.engine import Engine
+from rgpu_server.arrays.templates import MalformedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rgpu_common.arrays.messages import Failure
+    from rgpu_server.arrays.library import Library
+
+
+class OpenGate:
+    """Nobody else wants the device."""
+
+    def enter(self) -> None:
+        pass
+
+    def leave(self) -> None:
+        pass
+
+
+class Served:
+    """An engine on a thread, and the line of its client.
+
+    broken: the sentence with which the engine ended a session whose client sent nonsense.
+    """
+
+    def __init__(self, library: Library) -> None:
+        ours, theirs = socket.socketpair()
+        self.line = Line.adopted(ours.detach())
+        self.broken = ""
+        self._line = Line.adopted(theirs.detach())
+        self.engine = Engine(self._line, library, OpenGate())
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Waits until the engine has ended, because its client is gone."""
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        self._line.close()
+
+    def _serve(self) -> None:
+        try:
+            self.engine.serve()
+        except LineError:
+            pass
+        except MalformedError as error:
+            self.broken = str(error)
+            self._line.shutdown()
+
+
+@contextlib.contextmanager
+def session(
+    library: Library, raising: Callable[[Failure], BaseException] | None = None
+) -> Iterator[Issuer]:
+    """An open session with a library."""
+    served = Served(library)
+    issuer = Issuer(served.line, raising)
+    try:
+        yield issuer
+    finally:
+        issuer.close()
+        served.join()
