@@ -1,9 +1,10 @@
 """How well and how fast requests are placed. Only `grants` starts a manager and servers.
 
 `saturation`: what stays free when 130 % of a cluster is asked for, beside our own implementation of
-fragmentation gradient descent.  `decisions`: how long one takes over 8,000 cards.  `paths`: how
-often the chosen path is close to the best when a fifth of them is not measured.  `jobs`: jobs in an
-hour beside exclusive cards.  `grants`: grants in a second, through a real manager and its nodes.
+fragmentation gradient descent.  `decisions`: how long one takes over 8,000 cards.  `line`: what a
+request costs that comes while 1,000 wait.  `paths`: how often the chosen path is close to the best
+when a fifth of them is not measured.  `jobs`: jobs in an hour beside exclusive cards.  `grants`:
+grants in a second, through a real manager and its nodes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from benchmarks.placement import (
     chosen_paths,
     decisions,
     jobs,
+    line,
     saturation,
     weighing,
 )
@@ -28,7 +30,7 @@ from benchmarks.placement import (
 if TYPE_CHECKING:
     import argparse
 
-PARTS = ("saturation", "decisions", "paths", "jobs", "grants")
+PARTS = ("saturation", "decisions", "line", "paths", "jobs", "grants")
 SEEDS = 5
 
 
@@ -86,6 +88,23 @@ def decision_rows(quick: bool) -> list[Row]:
     return rows
 
 
+def line_rows(quick: bool) -> list[Row]:
+    """Events while 1,000 requests wait for 8,000 cards that are taken."""
+    rows = []
+    for elastic, which in ((False, ""), (True, ", elastic leases")):
+        say(f"events while {line.WAITING} requests wait{which}")
+        figures = line.measure(50 if quick else 500, elastic=elastic)
+        rows += [
+            below(f"arrival, 1,000 wait{which}, median", "ms", figures.came_p50, 1),
+            below(f"arrival, 1,000 wait{which}, p99", "ms", figures.came_p99, 5),
+            Row(f"arrival, 1,000 wait{which}, median of processor time", "ms", figures.cpu_p50),
+            Row(f"arrival, 1,000 wait{which}, p99 of processor time", "ms", figures.cpu_p99),
+            Row(f"departure, 1,000 wait{which}, median", "ms", figures.left_p50),
+            Row(f"departure, 1,000 wait{which}, p99", "ms", figures.left_p99),
+        ]
+    return rows
+
+
 def path_rows(quick: bool) -> list[Row]:
     """The part of placements whose path is close to the best."""
     say("chosen paths")
@@ -128,7 +147,7 @@ def main() -> int:
     if "saturation" in asked.parts:
         rows += saturation_rows(asked.quick, asked.pictures)
     parts = (
-        ("decisions", decision_rows), ("paths", path_rows), ("jobs", job_rows),
+        ("decisions", decision_rows), ("line", line_rows), ("paths", path_rows), ("jobs", job_rows),
         ("grants", grant_rows),
     )  # fmt: skip
     for name, measure in parts:

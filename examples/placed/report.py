@@ -90,6 +90,15 @@ class Tour:
         where = {name: one["node"] for name, one in states(self._clients).items()}
         self.picture.add(moment, where, gone)
 
+    def measured(self) -> None:
+        """Waits until the path from one rack to another was measured: a program is placed by it."""
+
+        def seen() -> bool:
+            pool = json.loads(rgpu("pool", "--json", "--paths", "--manager", self._manager))
+            return any(one["client_rack"] != one["server_rack"] for one in pool["paths"])
+
+        wait_for("the network between the racks is measured", seen)
+
     def drain(self, node: str) -> None:
         """Drains a node; its programs end at once and are run again."""
         rgpu("drain", "--end-after", "0.1", "--server", f"{node}:7700")
@@ -124,6 +133,7 @@ def main() -> int:
     tour = Tour(manager, names.split(","), clients)
     try:
         tour.settled("at first")
+        tour.measured()
         tour.drain(drained)
         tour.kill(killed)
         tour.show()

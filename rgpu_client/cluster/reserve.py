@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rgpu_client.cli import add_size_options, add_wait_option, settings_of
 from rgpu_client.cluster.options import add_options, wanted
-from rgpu_client.cluster.placing import manager_of, request_of, submitted
+from rgpu_client.cluster.placing import manager_of, parts_of, request_of, submitted
 from rgpu_common.command import OK, Command
 from rgpu_common.errors import UsageError
 from rgpu_common.units import counted, format_duration, parse_duration
@@ -40,7 +40,7 @@ def _manager(arguments: argparse.Namespace) -> Endpoint:
 
 
 def _configure_reserve(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EXAMPLE.replace("%", "%%")
+    parser.epilog = _EXAMPLE
     parser.add_argument(
         "--for",
         dest="duration",
@@ -73,9 +73,10 @@ def _reserve(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(_as_json(request, placed), indent=2))
         return OK
-    cards = counted(len(placed.ordinals), "card")
+    parts = parts_of(placed)
+    cards = " and ".join(f"{counted(len(one.ordinals), 'card')} of {one.node}" for one in parts)
     print(
-        f"rgpu: reserved {cards} of {placed.node} for {format_duration(seconds)}: {placed.reason}",
+        f"rgpu: reserved {cards} for {format_duration(seconds)}: {placed.reason}",
         file=sys.stderr,
     )
     print(request.request_id)
@@ -88,6 +89,10 @@ def _as_json(request: cluster_pb2.SubmitRequest, placed: cluster_pb2.PlacedAt) -
         "node": placed.node,
         "address": placed.address,
         "devices": list(placed.ordinals),
+        "others": [
+            {"node": one.node, "address": one.address, "devices": list(one.ordinals)}
+            for one in placed.others
+        ],
         "seconds": request.reserve_seconds,
         "tenant": placed.tenant,
     }

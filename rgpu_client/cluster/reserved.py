@@ -40,7 +40,8 @@ def check_options(arguments: argparse.Namespace, where: Wanted) -> None:
 def in_reservation(
     manager: Endpoint, reservation: str, environment: Mapping[str, str], *, loud: bool
 ) -> tuple[str, dict[str, str]]:
-    """Returns the server of a reservation, and the variables of a program that uses it.
+    """Returns the server of a reservation, and the variables of a program that uses it. The server
+    is "" if there are several, and RGPU_DEVICE names the server of each card.
 
     Raises:
         ServerError: the tenant has no such reservation now, or the manager does not answer.
@@ -49,6 +50,9 @@ def in_reservation(
 
     with ManagerClient(manager) as client:
         found = client.find_reservation(reservation, sizes_of(environment).tenant)
+    parts = parts_of(found)
     if loud:
-        say(f"{found.node} at {found.address}: reserved (reservation {found.request_id})")
-    return found.address, variables_of(environment, found.request_id, found.tenant, parts_of(found))
+        places = " and ".join(f"{part.node} at {part.address}" for part in parts)
+        say(f"{places}: reserved (reservation {found.request_id})")
+    server = found.address if len(parts) == 1 else ""
+    return server, variables_of(environment, found.request_id, found.tenant, parts)

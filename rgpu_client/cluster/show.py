@@ -1,4 +1,4 @@
-"""`rgpu pool` and `rgpu explain`: shows what a manager knows, and how it decided."""
+"""`rgpu pool`, and what `rgpu explain` prints: what a manager knows, and how it decided."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rgpu_common.command import OK, Command
 from rgpu_common.errors import UsageError
 from rgpu_common.mig import full_name
 from rgpu_common.tables import as_json, fitting, message_json, table, terminal_width
+from rgpu_common.texts import one_line
 from rgpu_common.units import PPM, format_bytes, format_duration, format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ _CARD_TITLES = (
     "node", "card>", "model", "rack", "free>", "of>", "guaranteed>", "leases>", "who", "state",
 )  # fmt: skip
 _CARD_DROPPED = ("rack", "of", "model", "who")
+_SMALLER_TITLES = (
+    "lease", "tenant", "card", "share>", "asked for>", "memory>", "asked for>", "ends in>",
+)  # fmt: skip
+_SMALLER_DROPPED = ("tenant", "card")
 _RESERVED_TITLES = (
     "reservation", "tenant", "node", "cards>", "share>", "memory>", "ends in>", "state",
 )  # fmt: skip
@@ -38,7 +43,8 @@ _PLACE_TITLES = ("place", "score>", "network>", "fragments>", "crowding>", "mode
 _REACH = {1: "whole", 2: "local", 3: "near", 4: "any"}
 
 
-def _client(arguments: argparse.Namespace) -> ManagerClient:
+def manager_client(arguments: argparse.Namespace) -> ManagerClient:
+    """Returns the client of the manager that is named; UsageError: none is."""
     from rgpu_client.cluster.asking import ManagerClient
 
     manager = manager_of(arguments.manager, os.environ)
@@ -47,7 +53,8 @@ def _client(arguments: argparse.Namespace) -> ManagerClient:
     return ManagerClient(manager)
 
 
-def _configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of all commands that ask a manager."""
     parser.add_argument(
         "--manager", metavar="HOST:PORT", help="the manager (default: RGPU_MANAGER)"
     )
@@ -58,13 +65,13 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _configure_pool(parser: argparse.ArgumentParser) -> None:
-    _configure(parser)
+    configure(parser)
     parser.add_argument("--paths", action="store_true", help="show the measured paths too")
     parser.add_argument("--events", action="store_true", help="show what has happened instead")
 
 
 def _pool(arguments: argparse.Namespace) -> int:
-    with _client(arguments) as client:
+    with manager_client(arguments) as client:
         if arguments.events:
             return _print_events(client.events(), arguments.json)
         answer = client.pool()
@@ -76,6 +83,9 @@ def _pool(arguments: argparse.Namespace) -> int:
     if answer.nodes:
         rows = [_card_row(node, card) for node in answer.nodes for card in node.cards]
         lines = [fitting(_CARD_TITLES, rows, _CARD_DROPPED, width)]
+    smaller = list(_smaller_rows(answer.nodes))
+    if smaller:
+        lines += ["", fitting(_SMALLER_TITLES, smaller, _SMALLER_DROPPED, width)]
     if answer.reservations:
         rows = [_reservation_row(one) for one in answer.reservations]
         lines += ["", fitting(_RESERVED_TITLES, rows, _RESERVED_DROPPED, width)]
@@ -106,6 +116,27 @@ def _card_row(node: cluster_pb2.PoolNode, card: cluster_pb2.PoolCard) -> tuple[s
         ", ".join(who),
         _standing(node),
     )
+
+
+def _smaller_rows(nodes: Iterable[cluster_pb2.PoolNode]) -> Iterable[tuple[str, ...]]:
+    """Yields the leases that have less than they asked for, and those that end soon."""
+    for node in nodes:
+        for card in node.cards:
+            for one in card.leases:
+                ends = one.HasField("ends_seconds")
+                share = max(one.wanted_ppm, one.share_ppm)
+                memory = max(one.wanted_bytes, one.memory_bytes)
+                if (share, memory) != (one.share_ppm, one.memory_bytes) or ends:
+                    yield (
+                        one.request_id,
+                        one.tenant,
+                        f"{node.name}/{card.ordinal}",
+                        format_share(one.share_ppm),
+                        format_share(share),
+                        format_bytes(one.memory_bytes),
+                        format_bytes(memory),
+                        format_duration(one.ends_seconds) if ends else "",
+                    )
 
 
 def _standing(node: cluster_pb2.PoolNode) -> str:
@@ -176,18 +207,6 @@ def _print_events(events: Iterable[cluster_pb2.ClusterEvent], in_json: bool) -> 
 # rgpu explain
 
 
-def _configure_explain(parser: argparse.ArgumentParser) -> None:
-    _configure(parser)
-    parser.add_argument("request", metavar="ID", help="the request, as `rgpu run -v` prints it")
-
-
-def _explain(arguments: argparse.Namespace) -> int:
-    with _client(arguments) as client:
-        answer = client.explain(arguments.request)
-    print(message_json(answer) if arguments.json else explained(answer))
-    return OK
-
-
 def explained(answer: cluster_pb2.ExplainResponse) -> str:
     """Returns an explanation as text."""
     lines = [f"request {answer.request_id}: {answer.state}"]
@@ -197,6 +216,8 @@ def explained(answer: cluster_pb2.ExplainResponse) -> str:
         lines.append(f"asked for: {answer.asked} (decided {ago} ago{again})")
     lines.append(f"{'chosen' if answer.HasField('chosen') else 'not placed'}: {answer.sentence}")
     lines += [f"made room: {sentence}" for sentence in answer.gives]
+    # Tables do the same for their cells.
+    lines = [one_line(line) for line in lines]
     if answer.HasField("chosen"):
         rows = [_place_row(one) for one in (answer.chosen, *answer.others)]
         lines += ["", "places, best first (scores in percent of a card):"]
@@ -221,4 +242,3 @@ def _place_row(one: cluster_pb2.Alternative) -> tuple[str, ...]:
 
 
 pool = Command("pool", "show the nodes and cards of a cluster", _configure_pool, _pool)
-explain = Command("explain", "show how a cluster's manager decided", _configure_explain, _explain)

@@ -54,6 +54,11 @@ class Booking:
     gives: tuple[Give, ...] = ()
     adopted: bool = False
 
+    @property
+    def cards(self) -> tuple[CardId, ...]:
+        """All of its cards."""
+        return self.decision.chosen.cards
+
     def cards_on(self, node: str) -> tuple[CardId, ...]:
         """Returns its cards on a node."""
         return tuple(card for card in self.decision.chosen.cards if card.node == node)
@@ -81,11 +86,16 @@ class Booking:
 
 
 class Book:
-    """All bookings, by request."""
+    """All bookings, by request. What is asked after each event costs no step for a booking that is
+    PLACED, because a large cluster has thousands of these.
+    """
 
     def __init__(self) -> None:
         self._bookings: dict[str, Booking] = {}
         self._adopted: dict[str, dict[str, Booking]] = {}
+        self._on: dict[str, dict[str, Booking]] = {}
+        # All that are not PLACED, and some that have been placed since.
+        self._moving: dict[str, Booking] = {}
 
     def __contains__(self, request: str) -> bool:
         return request in self._bookings
@@ -104,13 +114,23 @@ class Book:
         """Adds a booking."""
         request, gang = booking.entry.request.id, booking.entry.gang
         self._bookings[request] = booking
+        self._moving[request] = booking
+        for node in booking.nodes():
+            self._on.setdefault(node, {})[request] = booking
         if booking.adopted and gang:
             self._adopted.setdefault(gang, {})[request] = booking
 
     def remove(self, request: str) -> None:
         """Removes a booking."""
         booking = self._bookings.pop(request, None)
-        gang = booking.entry.gang if booking is not None else ""
+        if booking is None:
+            return
+        self._moving.pop(request, None)
+        for node in booking.nodes():
+            del self._on[node][request]
+            if not self._on[node]:
+                del self._on[node]
+        gang = booking.entry.gang
         if gang in self._adopted:
             self._adopted[gang].pop(request, None)
             if not self._adopted[gang]:
@@ -122,4 +142,16 @@ class Book:
 
     def on(self, node: str) -> list[Booking]:
         """Returns the bookings that have cards on a node."""
-        return [b for b in self._bookings.values() if b.cards_on(node)]
+        return list(self._on.get(node, {}).values())
+
+    def undo(self, booking: Booking) -> None:
+        """Notes that a booking goes back."""
+        booking.stage = Stage.UNDOING
+        if self._bookings.get(booking.entry.request.id) is booking:
+            self._moving[booking.entry.request.id] = booking
+
+    def moving(self) -> list[Booking]:
+        """Returns the bookings that are not PLACED."""
+        for request in [r for r, one in self._moving.items() if one.stage is Stage.PLACED]:
+            del self._moving[request]
+        return list(self._moving.values())

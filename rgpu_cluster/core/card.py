@@ -147,6 +147,24 @@ def load_of(holdings: list[Holding]) -> Load:
     )
 
 
+def load_with(load: Load, more: Holding) -> Load:
+    """Returns the load of a card that has one more lease."""
+    words = more.labels
+    return Load(
+        used_ppm=load.used_ppm + more.share_ppm,
+        used_bytes=load.used_bytes + more.memory_bytes,
+        leases=load.leases + 1,
+        affinity=_and(load.affinity, words.affinity),
+        anti_affinity=_and(load.anti_affinity, words.anti_affinity),
+        exclusion=words.exclusion if load.exclusion is None else load.exclusion,
+        whole=load.whole or more.whole,
+    )
+
+
+def _and(words: tuple[str, ...], word: str) -> tuple[str, ...]:
+    return tuple(sorted((*words, word))) if word else words
+
+
 def size_of(holding: Holding) -> tuple[object, ...]:
     """Returns what of a lease decides how much room is beside it, or can be."""
     size = holding.lease, holding.share_ppm, holding.memory_bytes, holding.whole

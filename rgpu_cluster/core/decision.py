@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rgpu_cluster.core.filters import Reason
 from rgpu_common.units import PPM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rgpu_cluster.core.card import CardId
     from rgpu_cluster.core.request import Mode, Request
@@ -73,13 +73,26 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """No place for the request now. possible: an empty pool could take it, so waiting may help."""
+    """No place for the request now. possible: an empty pool could take it, so waiting may help.
+    each: of several alternatives, why there is no place for each, in their order.
+    """
 
     request: Request
     generation: int
     rejected: tuple[Rejected, ...]
     possible: bool
     remedy: str
+    each: tuple[Refusal, ...] = ()
+
+
+def combined(refusals: Sequence[Refusal]) -> Refusal:
+    """Returns why there is no place for any alternative. It is that of the first for which waiting
+    may help.
+    """
+    if len(refusals) == 1:
+        return refusals[0]
+    first = next((one for one in refusals if one.possible), refusals[0])
+    return replace(first, each=tuple(refusals))
 
 
 def why(chosen: Candidate) -> str:

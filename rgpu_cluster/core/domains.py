@@ -62,6 +62,15 @@ class Taken:
         """Returns how many of so many more cards a node may give."""
         return max(min([cards, *(left for left, _ in self._left(_place(node)))]), 0)
 
+    def left(self, node: Node) -> tuple[int | None, int | None, int | None]:
+        """Returns how many more cards a node's zone, its rack and itself may give; None: any."""
+        place = _place(node)
+        zone, rack, on_node = (
+            bound - self._counts[place[:depth]] if bound else None
+            for depth, bound in enumerate(self._bounds, start=1)
+        )
+        return zone, rack, on_node
+
     def why_not(self, node: Node) -> Reason | None:
         """Returns why a node gives no further card."""
         return _first(self._left(_place(node)))

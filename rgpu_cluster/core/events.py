@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rgpu_cluster.core.card import CardId, Holding
     from rgpu_cluster.core.node import Node
     from rgpu_cluster.core.paths import End, Figures
+    from rgpu_cluster.core.quotas import TenantQuota
     from rgpu_cluster.core.request import Request
 
 
@@ -49,6 +50,8 @@ class Asked:
     wait: it waits in line if there is no room. waited_ns: how long it has waited already, as the
         client says it after the manager was started again.
     gang, gang_size: requests of one gang are placed together, once all of them are here.
+    others: what the client takes if there is no room for `request`, the best first. They have its
+        id, tenant and priority.
     """
 
     request: Request
@@ -56,6 +59,14 @@ class Asked:
     waited_ns: int = 0
     gang: str = ""
     gang_size: int = 1
+    others: tuple[Request, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QuotasSet:
+    """The operator has changed the quotas; these are all of them, by tenant."""
+
+    of_tenant: Mapping[str, TenantQuota]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,5 +173,6 @@ Event = (
     | Revoked
     | Resized
     | PathMeasured
+    | QuotasSet
     | Tick
 )

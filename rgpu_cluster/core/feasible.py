@@ -52,14 +52,22 @@ def remedy(pool: Pool, request: Request, paths: Paths) -> str:
         return "no node has joined the pool; start `rgpu serve --join` on one"
     models = sorted({card.model for card in cards})
     if request.model and request.model not in models:
-        return f"the pool has no {request.model}; it has {', '.join(models)}"
+        return (
+            f"the pool has no {request.model}; it has {', '.join(models)}: name one of them with "
+            "--model, or leave it out"
+        )
     pools = sorted({card.pool for card in cards if card.pool})
     if request.pool and request.pool not in pools:
-        return f"there is no pool {request.pool!r}; there is {', '.join(pools) or 'none'}"
+        if not pools:
+            return f"there is no pool {request.pool!r}, nor any other; leave out --pool"
+        there = ", ".join(pools)
+        return f"there is no pool {request.pool!r}; there is {there}: name one with --pool"
     profiles = sorted({card.mig for card in cards} - {""})
     if request.mig and request.mig not in profiles:
-        there = ", ".join(profiles) or "none"
-        return f"no card is a MIG slice {request.mig}; there are {there}"
+        if not profiles:
+            return f"the pool has no MIG slices, and {request.mig} was asked for; leave out --mig"
+        there = ", ".join(profiles)
+        return f"no card is a MIG slice {request.mig}; name one of {there} with --mig"
     sizes = [card.memory_bytes for card in cards if card.mig == request.mig]
     if not sizes:
         return f"all cards are MIG slices; ask for one with --mig: {', '.join(profiles)}"
@@ -107,10 +115,7 @@ def _far(nodes: Iterable[Node], request: Request, paths: Paths) -> str:
     """Returns the sentence for a request that only its reach keeps off every card; else ""."""
     reached = [node for node in nodes if not _too_far(node, request, None)]
     if not any(filters.of_kind(card, request) is None for node in reached for card in node.cards):
-        return {
-            Mode.ANY: "",
-            Mode.NEAR: "no such card is in the program's rack; leave --near out",
-        }.get(request.farthest, "no such card is on the program's own node; leave --local out")
+        return _unreached(request)
     limit = request.max_slowdown_ppm
     if limit is not None and all(_too_far(node, request, paths) for node in reached):
         return (
@@ -118,6 +123,20 @@ def _far(nodes: Iterable[Node], request: Request, paths: Paths) -> str:
             "raise --max-slowdown"
         )
     return ""
+
+
+def _unreached(request: Request) -> str:
+    rack = request.client.rack
+    if request.farthest is Mode.ANY:
+        return ""
+    if request.farthest is Mode.NEAR and not rack:
+        return (
+            "a card in the program's rack was asked for, and its rack is not known; name it with "
+            "RGPU_RACK (`rgpu pool` lists the racks), or leave --near out"
+        )
+    if request.farthest is Mode.NEAR:
+        return f"no such card is in the program's rack {rack}; leave --near out"
+    return "no such card is on the program's own node; leave --local out"
 
 
 def _too_far(node: Node, request: Request, paths: Paths | None) -> bool:

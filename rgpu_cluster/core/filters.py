@@ -90,7 +90,7 @@ def of_mode(mode: Mode, slowdown_ppm: int, request: Request) -> Reason | None:
     return None
 
 
-def of_state(state: State, kind: Kind, request: Request, mode: Mode) -> Reason | None:
+def of_state(state: State, kind: Kind | Card, request: Request, mode: Mode) -> Reason | None:
     """Returns why a card in this state has no room for the request."""
     load = state.load
     if load.whole:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SECOND = 1_000_000_000
+# No request is placed, and no lease resized, so often. A node that says so has made the number up,
+# and the manager does not count on from it: the messages have 32 bits.
+MOST_COUNTED = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)

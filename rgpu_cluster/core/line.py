@@ -30,10 +30,10 @@ def shape_of(request: Request) -> Request:
 
 
 class Key(NamedTuple):
-    """What the requests of a group have in common."""
+    """What the requests of a group have in common. shapes: those of all alternatives."""
 
     tenant: str
-    shape: Request
+    shapes: tuple[Request, ...]
     wait: bool
     gang: str
     passing: frozenset[str]
@@ -61,7 +61,9 @@ class Entry:
     often it was placed. refused: what a daemon said when it refused the request last; refusals: how
     often that was in a row; not_before_ns: when it is tried again, 0: at any time; hopeless: it is
     not tried again. passing: the barred nodes that may allow it later. group: None while it rests,
-    or is not in line; last: why it was not placed before. hint: what is under way for it.
+    or is not in line; last: why it was not placed before. hint: what is under way for it. choices:
+    its alternatives, the best first. request: the one that it asks for now, choices[chosen]; the
+    first, except while it is tried or has cards. pressed: the one for which leases end soon.
     """
 
     request: Request
@@ -80,6 +82,21 @@ class Entry:
     group: Group | None = None
     last: Refusal | None = None
     hint: str = ""
+    choices: list[Request] = field(init=False)
+    chosen: int = 0
+    pressed: int = 0
+
+    def __post_init__(self) -> None:
+        self.choices = [self.request]
+
+    def at(self, number: int) -> Request:
+        """Returns one of its alternatives, or the last if it has fewer."""
+        return self.choices[min(number, len(self.choices) - 1)]
+
+    def choose(self, number: int) -> None:
+        """Has it ask for the alternative that `at` returns."""
+        self.chosen = min(number, len(self.choices) - 1)
+        self.request = self.choices[self.chosen]
 
     @property
     def refusal(self) -> Refusal | None:
@@ -92,14 +109,16 @@ class Entry:
         return self.since_ns, self.number, self.request.id
 
     def bar(self, node: str, *, passing: bool) -> None:
-        """Keeps the request off a node; `passing`: until all others were tried."""
+        """Keeps what it asks for now off a node; `passing`: until all others were tried."""
         self.request = replace(self.request, barred=self.request.barred | {node})
+        self.choices[self.chosen] = self.request
         if passing:
             self.passing.add(node)
 
     def unbar(self) -> None:
         """Lets it try again the nodes that may allow it now. It must not be in line."""
-        self.request = replace(self.request, barred=self.request.barred - self.passing)
+        self.choices = [replace(one, barred=one.barred - self.passing) for one in self.choices]
+        self.choose(self.chosen)
         self.passing.clear()
 
     def rest(self, now_ns: int, limits: Limits) -> None:
@@ -145,8 +164,9 @@ class Line:
         return self._of_tenant[tenant]
 
     def add(self, entry: Entry) -> None:
-        """Adds a request."""
+        """Adds a request. It asks for its best alternative again."""
         self.changes += 1
+        entry.choose(0)
         request = entry.request
         self._entries[request.id] = entry
         self._of_tenant[request.tenant] += 1
@@ -235,7 +255,7 @@ class Line:
     def _join_group(self, entry: Entry) -> None:
         key = Key(
             entry.request.tenant,
-            shape_of(entry.request),
+            tuple(map(shape_of, entry.choices)),
             entry.wait,
             entry.gang,
             frozenset(entry.passing),
@@ -262,6 +282,28 @@ def _drop(ages: list[tuple[int, int, str]], age: tuple[int, int, str]) -> None:
     place = bisect_left(ages, age)
     assert ages[place] == age, "a request in line is in its queue"
     del ages[place]
+
+
+def crowded(request: Request, line: Line, limits: Limits) -> str:
+    """Returns why no more requests can wait, or none of this tenant, else ""."""
+    if len(line) >= limits.line:
+        return "too many requests are in line; try again later"
+    mine = line.of_tenant(request.tenant)
+    if mine >= limits.line_per_tenant:
+        return f"tenant {request.tenant} has {mine} requests in line; wait for some of them"
+    return ""
+
+
+def gang_differs(entry: Entry, line: Line) -> str:
+    """Returns why a request cannot join the gang of its name that is in line, else ""."""
+    sizes = {one.gang_size for one in line.gang(entry.gang)} - {entry.gang_size}
+    if not entry.gang or not sizes:
+        return ""
+    word = entry.gang.rpartition("/")[2]
+    return (
+        f"gang {word!r} is in line with runs that say {min(sizes)} runs in all, and this one says "
+        f"{entry.gang_size}: give all of them the same number, or this one another word"
+    )
 
 
 def members(entry: Entry, line: Line, placed: int = 0) -> list[Entry] | None:

@@ -12,31 +12,24 @@ report. So a manager that is killed loses nothing that a report and its clients 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rgpu_cluster.core import events as ev
 from rgpu_cluster.core.actions import Action, Denied, Ended, Lost, Placed, Refresh, Revoke
 from rgpu_cluster.core.book import Book, Booking, Stage
+from rgpu_cluster.core.choices import entry_of, take_over
 from rgpu_cluster.core.clock import OwnClock
 from rgpu_cluster.core.dealing import Dealer
 from rgpu_cluster.core.decision import Candidate, Decision
-from rgpu_cluster.core.limits import Limits
-from rgpu_cluster.core.line import Entry, Line
+from rgpu_cluster.core.limits import MOST_COUNTED, Limits
+from rgpu_cluster.core.line import Entry, Line, crowded, gang_differs
 from rgpu_cluster.core.node import STALE
 from rgpu_cluster.core.paths import Paths
 from rgpu_cluster.core.pool import Pool
-from rgpu_cluster.core.presence import Presence, agrees, presence
+from rgpu_cluster.core.presence import agrees, is_news, presence, strays
 from rgpu_cluster.core.quotas import Quotas
 from rgpu_cluster.core.request import Mode, holding_of
 from rgpu_cluster.core.reserving import why_not
 from rgpu_cluster.core.score import PRESETS, Score, Weights
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rgpu_cluster.core.card import CardId, Holding
-    from rgpu_cluster.core.node import Node
-    from rgpu_cluster.core.request import Request
 
 # A request of these stages has asked for its cards, and has none yet.
 _ASKS = Stage.CLEARING, Stage.PENDING
@@ -106,6 +99,9 @@ class Manager:
             case ev.PathMeasured(client, server, figures):
                 self.paths.learn(client, server, figures)
                 self._dealer.again()
+            case ev.QuotasSet(of_tenant):
+                self.quotas.replace(of_tenant)
+                self._dealer.again()
             case ev.Tick():
                 self._tick()
         tick = isinstance(event, ev.Tick)
@@ -117,11 +113,11 @@ class Manager:
     def _reported(self, event: ev.NodeReported) -> None:
         node, held = event.node, {card: list(some) for card, some in event.held.items()}
         known = self.pool.node(node.name)
-        if known is not None and not _is_news(node, known):
+        if known is not None and not is_news(node, known):
             return
         sizes = {card.id: card.memory_bytes for card in node.cards}
         present = presence(held)
-        ended = []
+        ended, cardless = [], []
         for booking in self.book.on(node.name):
             entry = booking.entry
             if agrees(booking, node.name, present):
@@ -133,13 +129,15 @@ class Manager:
             elif booking.granted.get(node.name, node.generation + 1) <= node.generation:
                 ended.append(booking)
             elif booking.stage in _ASKS or node.name in booking.waiting_for:
+                if booking.stage in _ASKS and not sizes.keys() >= set(booking.cards_on(node.name)):
+                    cardless.append(booking)
                 for card in booking.cards_on(node.name):
                     mine = holding_of(entry.request, sizes.get(card, 0), entry.attempt)
                     there = held.setdefault(card, [])
                     # An earlier attempt that is being revoked keeps the room as well.
                     if all(h.lease != mine.lease for h in there):
                         there.append(mine)
-        self._end_strays(node.name, present)
+        self._actions += strays(node.name, present, self.book, self.line)
         self.relief.keep(node.name, held)
         self.pool.report(node, held)
         for lease in present:
@@ -147,22 +145,13 @@ class Manager:
             if waiting is not None and not waiting.attempt:
                 self.line.remove(lease)
                 self._adopt(waiting)
+        # The node has lost a card that was meant for them.
+        for one in {id(x): x for booking in cardless for x in self._gang_of(booking)}.values():
+            self._undo(one, again=True)
         for booking in ended:
             booking.granted.pop(node.name, None)
             self._actions.append(Ended(booking.entry.request.id, node.name))
             self._undo(booking, again=False, without=node.name)
-
-    def _end_strays(self, node: str, present: Mapping[str, Presence]) -> None:
-        """Ends leases of requests that were placed again, elsewhere or later."""
-        for lease, (attempt, _) in present.items():
-            booking = self.book.get(lease)
-            entry = booking.entry if booking is not None else self.line.get(lease)
-            # One that waits and has not been placed yet takes over what a daemon has. One that is
-            # in line again has given up all of its attempts.
-            if entry is None or not entry.attempt:
-                continue
-            if booking is None or not agrees(booking, node, present):
-                self._actions.append(Revoke(lease, node, attempt))
 
     def _lose(self, name: str) -> None:
         """Takes a silent node out of the pool.
@@ -174,9 +163,11 @@ class Manager:
             if booking.stage is Stage.PLACED:
                 self._actions.append(Lost(booking.entry.request.id, name))
                 self.book.remove(booking.entry.request.id)
-            else:
-                again = booking.again or booking.stage in _ASKS
-                self._undo(booking, again=again, without=name)
+            elif booking.stage in _ASKS:
+                for one in self._gang_of(booking):
+                    self._undo(one, again=True, without=name)
+            elif self.book.get(booking.entry.request.id) is booking:
+                self._undo(booking, again=booking.again, without=name)
         node = self.pool.node(name)
         if node is not None:
             self._dealer.absent[name] = (node, self._clock.now_ns)
@@ -189,10 +180,27 @@ class Manager:
         for name, seen in list(self._seen_ns.items()):
             if now_ns - seen > self._limits.silence_ns:
                 self._lose(name)
-        for booking in self.book:
+        for booking in self.book.moving():
             late = now_ns - booking.since_ns > self._limits.grant_ns
             if booking.stage is Stage.PENDING and late:
                 self._undo(booking, again=True)
+            elif booking.stage is Stage.UNDOING and booking.again and late:
+                self._place_without(booking)
+
+    def _place_without(self, booking: Booking) -> None:
+        """Places a request elsewhere, although daemons are connected and answer no order.
+
+        If one has granted, its next report says so, and the lease of that attempt is revoked then.
+        """
+        entry = booking.entry
+        for name in sorted(booking.waiting_for):
+            entry.bar(name, passing=True)
+            entry.refused = f"the server of node {name} does not answer; see its log"
+            if self.pool.node(name) is not None:
+                self.pool.taint(name, STALE)
+                self._actions.append(Refresh(name))
+        booking.waiting_for.clear()
+        self._finish_undoing(booking)
 
     # Requests.
 
@@ -205,24 +213,20 @@ class Manager:
         if booking is not None or request.id in self.line:
             return
         self._numbers += 1
-        since = self._clock.now_ns - event.waited_ns
-        entry = Entry(request, since, self._numbers, event.wait, event.gang, event.gang_size)
+        entry = entry_of(event, self._clock.now_ns - event.waited_ns, self._numbers)
         if request.id in self.pool.leases():
             self._adopt(entry)
             return
-        why = self._crowded(request)
+        why = (
+            self.quotas.why_not(request)
+            or crowded(request, self.line, self._limits)
+            or why_not(request, self.pool, self.book, self.line, self._limits)
+            or gang_differs(entry, self.line)
+        )
         if why:
             self._actions.append(Denied(request.id, why))
             return
         self.line.add(entry)
-
-    def _crowded(self, request: Request) -> str:
-        if len(self.line) >= self._limits.line:
-            return "too many requests are in line; try again later"
-        mine = self.line.of_tenant(request.tenant)
-        if mine >= self._limits.line_per_tenant:
-            return f"tenant {request.tenant} has {mine} requests in line; wait for some of them"
-        return why_not(request, self.pool, self.book, self.line, self._limits)
 
     def _adopt(self, entry: Entry) -> None:
         """Takes over a lease that a daemon has and that this manager did not place.
@@ -232,17 +236,19 @@ class Manager:
         """
         request = entry.request
         cards = tuple(sorted(self.pool.leases()[request.id]))
-        attempts = {h.attempt for card in cards for h in self._holdings_of(request.id, card)}
-        if len(attempts) > 1 or len(cards) != request.cards:
-            # Only some of its daemons have it, one more than was asked, or they have it from
-            # different attempts: placed anew.
-            entry.attempt = max(attempts) + 1
+        there = (self.pool.holding(card, request.id) for card in cards)
+        attempts = {one.attempt for one in there if one is not None}
+        true = [attempt for attempt in attempts if attempt <= MOST_COUNTED]
+        if len(attempts) > 1 or not true or not take_over(entry, cards, self.pool):
+            # Only some of its daemons have it, one more than was asked, they have it from different
+            # attempts, or a node lies about the attempt: placed anew.
+            entry.attempt = max(true, default=0) + 1
             self.line.add(entry)
             self._revoke_all(request.id)
             return
         (entry.attempt,) = attempts
         candidate = Candidate(cards, Mode.ANY, 0, "", False, Score(0, 0, 0, 0, 0, 0, 0))
-        decision = Decision(request, candidate, self.pool.generation)
+        decision = Decision(entry.request, candidate, self.pool.generation)
         booking = Booking(entry, decision, Stage.PLACED, since_ns=self._clock.now_ns, adopted=True)
         for name in booking.nodes():
             node = self.pool.node(name)
@@ -250,23 +256,25 @@ class Manager:
         self.book.add(booking)
         self._actions.append(Placed(request.id, decision))
 
-    def _holdings_of(self, request: str, card: CardId) -> list[Holding]:
-        return [h for h in self.pool.holdings(card) if h.lease == request]
-
     def _revoke_all(self, request: str) -> None:
         """Ends leases that are in the pool and not in the book."""
         for card in sorted(self.pool.leases().get(request, ())):
-            for holding in self._holdings_of(request, card):
-                self._actions.append(Revoke(request, card.node, holding.attempt))
+            one = self.pool.holding(card, request)
+            if one is not None:
+                self._actions.append(Revoke(request, card.node, one.attempt))
 
     def _withdrawn(self, request: str) -> None:
         self.line.remove(request)
         booking = self.book.get(request)
-        if booking is not None:
+        if booking is None:
+            self._revoke_all(request)
+        elif booking.stage in _ASKS:
+            # The others wait until their gang is complete again.
+            for one in self._gang_of(booking):
+                self._undo(one, again=one is not booking)
+        else:
             booking.again = False
             self._undo(booking, again=False)
-        else:
-            self._revoke_all(request)
 
     # Making room (`relief`).
 
@@ -312,10 +320,8 @@ class Manager:
 
     def _all_granted(self, booking: Booking) -> None:
         """Tells the clients of a gang once every daemon of each has granted."""
-        if booking.stage is not Stage.PENDING:
-            return
         gang = self._gang_of(booking)
-        if any(one.waiting_for for one in gang):
+        if booking.stage is not Stage.PENDING or any(one.waiting_for for one in gang):
             return
         for one in gang:
             one.stage = Stage.PLACED
@@ -361,10 +367,11 @@ class Manager:
             self._finish_undoing(booking)
 
     def _gang_of(self, booking: Booking) -> list[Booking]:
+        """Returns a booking that asks for cards, and the members of its gang that do."""
         gang = booking.entry.gang
         if not gang:
             return [booking]
-        return [one for one in self.book if one.entry.gang == gang and one.stage is Stage.PENDING]
+        return [x for x in self.book.moving() if x.entry.gang == gang and x.stage in _ASKS]
 
     def _undo(self, booking: Booking, *, again: bool, without: str = "") -> None:
         """Gives the cards back, and puts the request in line `again`.
@@ -374,7 +381,8 @@ class Manager:
         entry = booking.entry
         if booking.stage is not Stage.UNDOING:
             booking.waiting_for |= set(booking.granted)
-            booking.stage, booking.since_ns = Stage.UNDOING, self._clock.now_ns
+            self.book.undo(booking)
+            booking.since_ns = self._clock.now_ns
             booking.again = again
             for node in sorted(booking.waiting_for - {without}):
                 self._actions.append(Revoke(entry.request.id, node, entry.attempt))
@@ -384,17 +392,10 @@ class Manager:
     def _finish_undoing(self, booking: Booking) -> None:
         if booking.waiting_for:
             return
-        request = booking.entry.request.id
+        entry, request = booking.entry, booking.entry.request.id
         self.book.remove(request)
         self.pool.release(request)
-        if booking.again and booking.entry.hopeless:
-            self._actions.append(Denied(request, booking.entry.refused))
+        if booking.again and entry.hopeless:
+            self._actions.append(Denied(request, entry.refused))
         elif booking.again:
-            self.line.add(booking.entry)
-
-
-def _is_news(node: Node, known: Node) -> bool:
-    """Returns whether a report says more than the last one. One that was asked for always does."""
-    if STALE in known.taints:
-        return node.generation >= known.generation
-    return node.generation > known.generation
+            self.line.add(entry)

@@ -25,6 +25,10 @@ UNMEASURED_PPM = 500_000
 AGE_SECONDS = 1800
 MOST_WIDENING_PPM = 1_000_000
 AGE_STEP_SECONDS = 30
+# No more is predicted: it decides nothing, and messages have 64 bits.
+MOST_WAITING_PPM = 1_000_000_000 * PPM
+# Of more measured classes the one that was measured longest ago is forgotten.
+MOST_MEASURED = 1 << 16
 
 
 class End(NamedTuple):
@@ -80,7 +84,7 @@ def waiting_ppm(figures: Figures, profile: Profile) -> int:
         + profile.up_bytes * NS // max(figures.up_rate, 1)
         + profile.down_bytes * NS // max(figures.down_rate, 1)
     )
-    return spent * PPM // NS
+    return min(spent * PPM // NS, MOST_WAITING_PPM)
 
 
 def widened(ppm: int, by_ppm: int) -> int:
@@ -102,7 +106,10 @@ class Paths:
 
     def learn(self, client: End, server: End, figures: Figures) -> None:
         """Takes a measurement; it replaces an earlier one of the same class."""
+        self._measured.pop((client, server), None)
         self._measured[client, server] = figures
+        if len(self._measured) > MOST_MEASURED:
+            del self._measured[next(iter(self._measured))]
 
     def grow_older(self, now_ns: int) -> None:
         """Counts up the ages of all measurements. now_ns: of a clock that never goes back."""

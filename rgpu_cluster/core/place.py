@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import zlib
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rgpu_cluster.core import feasible, filters, several
 from rgpu_cluster.core.decision import Candidate, Decision, Refusal, Rejected
@@ -146,6 +146,42 @@ def place(
     best = heapq.nsmallest(ALTERNATIVES + 1, search.found, key=order)
     chosen = [_candidate(request, scorer, found, search.closed) for found in best]
     return _answer(pool, request, search, chosen)
+
+
+def fits(pool: Pool, request: Request, paths: Paths, card: CardId) -> bool:
+    """Returns whether a card can take a request for one."""
+    node = pool.node(card.node)
+    if node is None or card.node in request.barred:
+        return False
+    kind, site, state = pool.classes.where(card)
+    if filters.of_kind(kind, request) is not None or filters.of_site(site) is not None:
+        return False
+    client = request.client
+    mode = Mode.NEAR if client.rack and client.rack == site.rack else Mode.ANY
+    if client.node == card.node:
+        mode = Mode.PASSTHROUGH if request.whole else Mode.LOCAL
+    if filters.of_state(state, kind, request, mode) is not None:
+        return False
+    slowdown = paths.predict(client, site, request.profile).slowdown_ppm
+    return filters.of_mode(mode, slowdown, request) is None
+
+
+class Look(NamedTuple):
+    """The cards that can take a request, and why the others cannot."""
+
+    cards: several.Cards
+    rejected: list[Rejected]
+
+
+def look(pool: Pool, request: Request, paths: Paths, weights: Weights, taken: Taken) -> Look:
+    """Returns all cards that can take a request, without choosing.
+
+    taken: what other requests have that are placed together with it.
+    """
+    search = Search(pool, paths, request, Scorer(request, weights, USUAL), taken)
+    search.run()
+    cards = several.Cards(pool, request, search.found, search.closed, search.taken)
+    return Look(cards, search.rejected)
 
 
 def _candidate(request: Request, scorer: Scorer, found: Found, closed: Container[str]) -> Candidate:

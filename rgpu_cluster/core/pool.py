@@ -6,7 +6,7 @@ node's report replaces what the pool thought about that node.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from rgpu_cluster.core.card import Card, CardId
+
+# So many changes of `Pool.room` are remembered with their cards.
+_MOST_GAINS = 64
 
 
 class Pool:
@@ -41,6 +44,33 @@ class Pool:
         self._loads: dict[CardId, Load] = {}
         self._bandwidth: dict[str, dict[str, int]] = {}
         self._leases: dict[str, set[CardId]] = {}
+        # The last changes of `room`: on which cards there is more of it. None: perhaps on any.
+        self._gains: deque[tuple[int, frozenset[CardId] | None]] = deque(maxlen=_MOST_GAINS)
+        # The last answer of `gained`: many requests ask the same.
+        self._gained: tuple[tuple[int, int], frozenset[CardId] | None] | None = None
+
+    def gained(self, since: int) -> frozenset[CardId] | None:
+        """Returns the cards with more room than when `room` was `since`; None: perhaps any."""
+        asked = since, self.room
+        if self._gained is None or self._gained[0] != asked:
+            later = [cards for room, cards in self._gains if room > since and cards is not None]
+            complete = len(later) == self.room - since
+            self._gained = asked, frozenset().union(*later) if complete else None
+        return self._gained[1]
+
+    def _gain(self, cards: Iterable[CardId] | None) -> None:
+        """Notes more room on these cards, and on what depends on them."""
+        self.room += 1
+        if cards is None:
+            self._gains.append((self.room, None))
+            return
+        found = set(cards)
+        # Bandwidth is the node's.
+        for name in {card.node for card in found}:
+            node = self._nodes.get(name)
+            if node is not None and node.bandwidth_bps:
+                found.update(card.id for card in node.cards)
+        self._gains.append((self.room, frozenset(found)))
 
     def nodes(self) -> Iterable[Node]:
         """Returns the nodes, in the order in which they came."""
@@ -87,9 +117,9 @@ class Pool:
         if known is not None and node.generation < known.generation:
             return False
         reserved = {} if known is None else self._bandwidth[node.name]
-        if known is None or self._gives_room(known, node, held):
-            self.room += 1
+        gains: list[CardId] | None = [card.id for card in node.cards]
         if known is not None:
+            gains = self._with_more_room(known, node, held)
             self._forget(known)
         self._nodes[node.name] = node
         self._bandwidth[node.name] = {}
@@ -105,6 +135,8 @@ class Pool:
         self._bandwidth[node.name] = {k: v for k, v in reserved.items() if k in present}
         self._classify(node)
         self.generation += 1
+        if gains is None or gains or known is None:
+            self._gain(gains)
         return True
 
     def taint(self, name: str, word: str) -> None:
@@ -122,7 +154,7 @@ class Pool:
         before = {h.lease for card in node.cards for h in self._holdings[card.id]}
         self._forget(node)
         self.generation += 1
-        self.room += 1
+        self._gain(None)
         return sorted(lease for lease in before if lease not in self._leases)
 
     def take(self, card: CardId, holding: Holding, bandwidth_bps: int = 0) -> None:
@@ -148,7 +180,7 @@ class Pool:
         self.usage.add(self._cards[card], new)
         self._holdings[card][place] = new
         if new.share_ppm < old.share_ppm or new.memory_bytes < old.memory_bytes:
-            self.room += 1
+            self._gain((card,))
         self._changed(card)
 
     def holding(self, card: CardId, lease: str) -> Holding | None:
@@ -163,7 +195,8 @@ class Pool:
         cards = self._leases.pop(lease, None)
         if cards is None:
             return False
-        self.room += not undone
+        if not undone:
+            self._gain(cards)
         for card in sorted(cards):
             for holding in self._holdings[card]:
                 if holding.lease == lease:
@@ -173,17 +206,22 @@ class Pool:
             self._changed(card)
         return True
 
-    def _gives_room(
+    def _with_more_room(
         self, known: Node, node: Node, held: Mapping[CardId, Iterable[Holding]]
-    ) -> bool:
-        """Returns whether a node reports more than the same leases, and perhaps new ones."""
+    ) -> list[CardId] | None:
+        """Returns the cards of which a node reports more than the same leases, and perhaps new
+        ones; None: a card has gone, so that a request may never fit any more.
+        """
+        if {card.id for card in known.cards} - {card.id for card in node.cards}:
+            return None
         if replace(known, generation=node.generation) != node:
-            return True
-        return any(
-            not {size_of(h) for h in self._holdings[card.id]}
-            <= {size_of(h) for h in held.get(card.id, ())}
+            return [card.id for card in node.cards]
+        return [
+            card.id
             for card in node.cards
-        )
+            if not {size_of(h) for h in self._holdings[card.id]}
+            <= {size_of(h) for h in held.get(card.id, ())}
+        ]
 
     def _check_room(self, card: CardId, holding: Holding) -> None:
         total, load = self.card(card), self._loads[card]

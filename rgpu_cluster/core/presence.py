@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from rgpu_cluster.core.actions import Revoke
+from rgpu_cluster.core.node import STALE
 
-    from rgpu_cluster.core.book import Booking
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from rgpu_cluster.core.book import Book, Booking
     from rgpu_cluster.core.card import CardId, Holding
+    from rgpu_cluster.core.line import Line
+    from rgpu_cluster.core.node import Node
 
 
 class Presence(NamedTuple):
@@ -37,3 +42,23 @@ def agrees(booking: Booking, node: str, present: Mapping[str, Presence]) -> bool
     """
     cards = frozenset(booking.cards_on(node))
     return bool(cards) and present.get(booking.entry.request.id) == (booking.entry.attempt, cards)
+
+
+def strays(node: str, present: Mapping[str, Presence], book: Book, line: Line) -> Iterator[Revoke]:
+    """Yields the ends of leases of requests that were placed again, elsewhere or later."""
+    for lease, (attempt, _) in present.items():
+        booking = book.get(lease)
+        entry = booking.entry if booking is not None else line.get(lease)
+        # One that waits and has not been placed yet takes over what a daemon has. One that is in
+        # line again has given up all of its attempts.
+        if entry is None or not entry.attempt:
+            continue
+        if booking is None or not agrees(booking, node, present):
+            yield Revoke(lease, node, attempt)
+
+
+def is_news(node: Node, known: Node) -> bool:
+    """Returns whether a report says more than the last one. One that was asked for always does."""
+    if STALE in known.taints:
+        return node.generation >= known.generation
+    return node.generation > known.generation

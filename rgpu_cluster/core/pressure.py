@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from rgpu_cluster.core.card import Card, CardId, Holding
-    from rgpu_cluster.core.node import Node
+    from rgpu_cluster.core.node import Site
     from rgpu_cluster.core.paths import Paths, Predicted
     from rgpu_cluster.core.pool import Pool
     from rgpu_cluster.core.request import Request
@@ -58,11 +58,12 @@ class Rules:
     """Who may be asked.
 
     busy: leases that give way to somebody else already. beyond: whether a tenant has more than its
-    quota, if so much of it is gone. owed: the asking tenant is within its quota. told: leases that
-    were told that they end for this request.
+    quota, if so much of it is gone. use: what ends with a lease. owed: the asking tenant is within
+    its quota. told: leases that were told that they end for this request.
     """
 
     beyond: Callable[[str, Use], bool]
+    use: Callable[[str], Use] = lambda lease: Use()
     owed: bool = False
     busy: Collection[str] = ()
     told: Collection[str] = ()
@@ -82,49 +83,80 @@ class Rules:
 
 
 def ways(pool: Pool, request: Request, paths: Paths, rules: Rules) -> list[Way]:
-    """Returns the cards for a request, those first on which the least harm is done; [] if leases
-    cannot make room.
+    """Returns the card for a request of one on which the least harm is done; [] if leases cannot
+    make room.
     """
-    found = [
-        way
-        for node in pool.nodes()
-        if node.name not in request.barred and filters.of_site(site_of(node)) is None
-        for way in _on_node(pool, node, request, paths, rules)
-    ]
+    found = []
+    for card, at in reached(pool, request, paths, giving_cards(pool, rules)).items():
+        there, held = pool.card(card), pool.holdings(card)
+        gives = on_card(there, held, request, rules)
+        if gives is not None:
+            harm = harm_of(there, gives, {one.lease: one for one in held})
+            found.append(Way(card, at[0], at[1], gives, harm))
     found.sort(key=lambda way: (way.harm, way.mode, way.predicted.slowdown_ppm, way.card))
-    if request.cards == 1:
-        return found[:1]
-    return _together(found, request) if request.one_node else []
+    return found[:1]
 
 
-def _together(found: Sequence[Way], request: Request) -> list[Way]:
-    """Returns the cards of one node for a request of several."""
-    on: dict[str, list[Way]] = {}
-    for way in found:
-        on.setdefault(way.card.node, []).append(way)
-    enough = [some[: request.cards] for some in on.values() if len(some) >= request.cards]
-    return min(enough, key=lambda some: [way.harm for way in some], default=[])
+def giving_cards(pool: Pool, rules: Rules) -> set[CardId]:
+    """Returns the cards on which a lease might give way to somebody."""
+    usage = pool.usage
+    found = set(usage.elastic_cards())
+    if rules.owed:
+        for tenant in usage.tenants():
+            if rules.beyond(tenant, Use()):
+                found.update(usage.cards_of(tenant))
+    return found
 
 
-def _on_node(pool: Pool, node: Node, request: Request, paths: Paths, rules: Rules) -> Iterable[Way]:
+def reached(
+    pool: Pool, request: Request, paths: Paths, cards: Iterable[CardId]
+) -> dict[CardId, tuple[Mode, Predicted]]:
+    """Returns those of the cards that could serve a request, and how far they are."""
+    on: dict[str, list[CardId]] = {}
+    for card in cards:
+        on.setdefault(card.node, []).append(card)
+    sites: dict[Site, tuple[Mode, Predicted] | None] = {}
+    found = {}
+    for name, some in on.items():
+        node = pool.node(name)
+        if node is None or name in request.barred:
+            continue
+        site = site_of(node)
+        if name == request.client.node:
+            at = _home(site, request)
+        else:
+            if site not in sites:
+                sites[site] = _reach(site, request, paths)
+            at = sites[site]
+            if node.bandwidth_bps and pool.free_bandwidth(node) < request.bandwidth_bps:
+                continue
+        if at is not None:
+            usable = (card for card in some if filters.of_kind(pool.card(card), request) is None)
+            found.update(dict.fromkeys(usable, at))
+    return found
+
+
+def _home(site: Site, request: Request) -> tuple[Mode, Predicted] | None:
+    """Returns how far the program's own node is, None if it takes no new leases."""
+    mode = Mode.PASSTHROUGH if request.whole else Mode.LOCAL
+    return None if filters.of_site(site) is not None else (mode, HERE)
+
+
+def _reach(site: Site, request: Request, paths: Paths) -> tuple[Mode, Predicted] | None:
+    """Returns how far nodes of a site are from the program; None: they are too far, or take no new
+    leases.
+    """
+    if filters.of_site(site) is not None:
+        return None
     client = request.client
-    predicted = paths.predict(client, site_of(node), request.profile)
-    mode = Mode.NEAR if client.rack and client.rack == node.rack else Mode.ANY
-    if client.node == node.name:
-        mode, predicted = (Mode.PASSTHROUGH if request.whole else Mode.LOCAL), HERE
-    elif node.bandwidth_bps and pool.free_bandwidth(node) < request.bandwidth_bps:
-        return
+    mode = Mode.NEAR if client.rack and client.rack == site.rack else Mode.ANY
+    predicted = paths.predict(client, site, request.profile)
     if filters.of_mode(mode, predicted.slowdown_ppm, request) is not None:
-        return
-    for card in node.cards:
-        if filters.of_kind(card, request) is None:
-            gives = on_card(card, pool.holdings(card.id), request, rules)
-            if gives is not None:
-                by_lease = {h.lease: h for h in pool.holdings(card.id)}
-                yield Way(card.id, mode, predicted, gives, _harm(card, gives, by_lease))
+        return None
+    return mode, predicted
 
 
-def _harm(card: Card, gives: Iterable[Give], holdings: dict[str, Holding]) -> tuple[int, ...]:
+def harm_of(card: Card, gives: Iterable[Give], holdings: dict[str, Holding]) -> tuple[int, ...]:
     """Orders ways: few ends, of low priority and late grants; then little that shrinks."""
     ends = [holdings[give.lease] for give in gives if give.ends]
     taken = 0
@@ -133,11 +165,12 @@ def _harm(card: Card, gives: Iterable[Give], holdings: dict[str, Holding]) -> tu
         taken += had.share_ppm - give.share_ppm
         taken += (had.memory_bytes - give.memory_bytes) * PPM // card.memory_bytes
     highest = max((one.priority for one in ends), default=0)
-    latest = min((_since(one) for one in ends), default=0)
+    latest = min((since_of(one) for one in ends), default=0)
     return len(ends), highest, -latest, taken
 
 
-def _since(holding: Holding) -> int:
+def since_of(holding: Holding) -> int:
+    """Returns when a lease was granted, in seconds since 1970."""
     # One whose daemon has not said since when it has the lease is the youngest.
     return holding.since or 1 << 62
 
@@ -146,44 +179,60 @@ def on_card(
     card: Card, holdings: Sequence[Holding], request: Request, rules: Rules
 ) -> tuple[Give, ...] | None:
     """Returns what the leases of a card give, or None: they cannot make room for the request."""
-    shrunk = _shrunk(card, holdings, request, rules)
-    if shrunk is not None:
-        return shrunk
+    smaller = shrunk(card, holdings, request, rules)
+    if smaller is not None or not rules.owed:
+        return smaller
     order = sorted(
         (h for h in holdings if rules.ends(h, request, Use())),
-        key=lambda h: (h.lease not in rules.told, h.priority, -_since(h), h.lease),
+        key=lambda h: (h.lease not in rules.told, h.priority, -since_of(h), h.lease),
     )
-    for ended in _fewest(card, order, rules):
+    for ended in _fewest(order, rules):
         left = [one for one in holdings if one not in ended]
-        shrunk = _shrunk(card, left, request, rules)
-        if shrunk is not None:
-            return (*(Give(one.lease, card.id, 0, 0, ends=True) for one in ended), *shrunk)
+        smaller = shrunk(card, left, request, rules)
+        if smaller is not None:
+            return (*(Give(one.lease, card.id, 0, 0, ends=True) for one in ended), *smaller)
     return None
 
 
-def _fewest(card: Card, order: Sequence[Holding], rules: Rules) -> Iterator[tuple[Holding, ...]]:
+def _fewest(order: Sequence[Holding], rules: Rules) -> Iterator[tuple[Holding, ...]]:
     """Yields the leases that may end together, few first. Of very many leases not all choices."""
     sizes = range(1, len(order) + 1)
     choices = chain.from_iterable(combinations(order, size) for size in sizes)
     for ended in chain(islice(choices, _MOST_CHOICES), (tuple(order[:n]) for n in sizes)):
         tenants = {one.tenant for one in ended}
-        if all(_may_end([h for h in ended if h.tenant == t], card, rules) for t in tenants):
+        if all(
+            may_end(t, [rules.use(h.lease) for h in ended if h.tenant == t], rules) for t in tenants
+        ):
             yield ended
 
 
-def _may_end(leases: Sequence[Holding], card: Card, rules: Rules) -> bool:
-    """Returns whether a tenant has more than its quota until the last of these leases ends."""
-    for last in leases:
-        gone = Use()
-        for one in leases:
-            if one is not last:
-                gone.add(use_of(card, one))
-        if rules.beyond(last.tenant, gone):
+def use_of_lease(pool: Pool, lease: str) -> Use:
+    """Returns what ends with a lease, on all of its cards."""
+    use = Use()
+    for card in pool.leases()[lease]:
+        had = pool.holding(card, lease)
+        assert had is not None, "a lease is on its cards"
+        use.add(use_of(pool.card(card), had))
+    return use
+
+
+def may_end(tenant: str, uses: Sequence[Use], rules: Rules) -> bool:
+    """Returns whether a tenant has more than its quota until the last of its leases ends.
+
+    uses: what ends with each of them.
+    """
+    gone = Use()
+    for use in uses:
+        gone.add(use)
+    for last in uses:
+        others = Use(gone.share_ppm, gone.memory_bytes)
+        others.add(last, -1)
+        if rules.beyond(tenant, others):
             return True
     return False
 
 
-def _shrunk(
+def shrunk(
     card: Card, holdings: Sequence[Holding], request: Request, rules: Rules
 ) -> tuple[Give, ...] | None:
     """Returns how leases shrink so that the request has room beside them, or None: it has not."""
@@ -229,7 +278,7 @@ def growth(
     load = load_of(list(holdings))
     time, memory = PPM - load.used_ppm, card.memory_bytes - load.used_bytes
     rows = [(_part(one), one) for one in holdings if one.elastic is not None]
-    rows.sort(key=lambda row: (-row[1].priority, row[0], _since(row[1]), row[1].lease))
+    rows.sort(key=lambda row: (-row[1].priority, row[0], since_of(row[1]), row[1].lease))
     grown = []
     for _, one in rows:
         assert one.elastic is not None

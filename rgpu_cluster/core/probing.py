@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
 # A class is measured again when its figures are this old.
 OLD_SECONDS = 600
-# How many measurements one look begins, and in how many looks a class is tried at most once.
+# How many measurements one look begins.
 AT_ONCE = 4
+# In how many looks a class is tried at most once: at first, because what leads to a node that has
+# just come may follow it a moment later, and twice as many after each try up to PAUSE.
+FIRST_PAUSE = 5
 PAUSE = 30
 
 
@@ -58,7 +61,7 @@ class Probing:
             for server in by_end:
                 figures = known.get((client, server))
                 last, times = self._tried.get((client, server), (0, 0))
-                if times and self._looks - last < PAUSE:
+                if times and self._looks - last < _pause(times):
                     continue
                 if figures is None:
                     due.append((-1, last, client, server))
@@ -78,3 +81,8 @@ class Probing:
             if client.name != server.name:
                 return client, server
         return None
+
+
+def _pause(times: int) -> int:
+    """Returns for how many looks a class rests that was tried so often."""
+    return min(FIRST_PAUSE << min(times - 1, 8), PAUSE)

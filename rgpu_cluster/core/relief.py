@@ -7,14 +7,17 @@ smaller, or gone. Until then the request has a claim on its cards, so that nobod
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from rgpu_cluster.core.actions import Announced, Refresh, Resize
 from rgpu_cluster.core.book import Booking, Stage
 from rgpu_cluster.core.decision import Candidate, Decision
-from rgpu_cluster.core.limits import SECOND
+from rgpu_cluster.core.domains import Taken, bounds_of
+from rgpu_cluster.core.limits import MOST_COUNTED, SECOND
+from rgpu_cluster.core.making_room import plan
 from rgpu_cluster.core.node import STALE
-from rgpu_cluster.core.pressure import Rules, growth, on_card, ways
+from rgpu_cluster.core.pressure import Rules, growth, on_card, use_of_lease, ways
 from rgpu_cluster.core.request import Mode, holding_of
 from rgpu_cluster.core.score import Score
 
@@ -45,6 +48,11 @@ class _Order:
     grows: bool
 
 
+def _asker(entry: Entry) -> tuple[str, str]:
+    """Returns who asks: a gang, or a request by itself."""
+    return (entry.gang, "") if entry.gang else ("", entry.request.id)
+
+
 class Relief:
     """take_back: ends a lease, with a sentence for its program. put_back: puts a request that had a
     claim in line again.
@@ -61,8 +69,8 @@ class Relief:
         self._actions: list[Action] = []
         self._orders: dict[tuple[str, CardId], _Order] = {}
         self._number = 0
-        # Lease -> when it may end, and for which request.
-        self._told: dict[str, tuple[int, str]] = {}
+        # Lease -> when it may end, and for which request or gang.
+        self._told: dict[str, tuple[int, tuple[str, str]]] = {}
         # When the first of these ends is due.
         self._due_ns: int | None = None
         # Leases that could not be asked, because they give way or change already.
@@ -73,8 +81,13 @@ class Relief:
     @property
     def rests(self) -> bool:
         """True if nothing is ordered, announced or awaited."""
-        clearing = any(one.stage is Stage.CLEARING for one in self._book)
+        clearing = any(one.stage is Stage.CLEARING for one in self._book.moving())
         return not (self._orders or self._told or clearing)
+
+    def end_of(self, lease: str) -> int | None:
+        """Returns when a lease ends whose end was announced, in ns; None for all others."""
+        told = self._told.get(lease)
+        return None if told is None else told[0]
 
     def take_actions(self) -> list[Action]:
         """Returns what is to be done since the last call."""
@@ -83,69 +96,106 @@ class Relief:
 
     # Requests
 
-    def helps(self, entry: Entry, accounts: Accounts) -> bool:
-        """Returns whether any lease could give way to a request. A gang waits."""
-        return not entry.gang and bool(self._pool.usage.elastic or accounts.owed(entry.request))
+    def helps(self, together: Sequence[Entry], accounts: Accounts) -> bool:
+        """Returns whether any lease could give way to a request, or to a gang."""
+        owed = accounts.owed(*(entry.request for entry in together))
+        return bool(self._pool.usage.elastic_cards() or owed)
 
-    def make_way(self, entry: Entry, accounts: Accounts, now_ns: int) -> bool:
-        """Has leases give way to a request for which there is no card.
+    def make_way(self, together: Sequence[Entry], accounts: Accounts, now_ns: int) -> bool:
+        """Has leases give way to a request, or to a gang, for which there are no cards.
 
-        Returns True if the request has a claim on its cards now.
+        Returns True if it has a claim on its cards now. Leases make room for all of a gang, or for
+        nobody.
         """
-        request, entry.hint = entry.request, ""
-        mine = {lease for lease, (_, asker) in self._told.items() if asker == request.id}
+        asker = _asker(together[0])
+        for entry in together:
+            entry.hint = ""
+        mine = {lease for lease, (_, whose) in self._told.items() if whose == asker}
         busy = self._busy() | (self._told.keys() - mine)
-        rules = Rules(accounts.beyond, accounts.owed(request), busy, mine)
-        found = ways(self._pool, request, self._paths, rules)
-        ends = {give.lease: give for way in found for give in way.gives if give.ends}
+        owed = accounts.owed(*(entry.request for entry in together))
+        # A lease whose request is in line again is being revoked.
+        leases = self._pool.leases()
+        revoked = {x.request.id for x in self._line if x.attempt and x.request.id in leases}
+        rules = Rules(accounts.beyond, self._use, owed, busy | revoked, mine)
+        found = self._plan(together, rules)
+        ways = [way for row in found for way in row]
+        ends = {give.lease: give for way in ways for give in way.gives if give.ends}
         for lease in mine - ends.keys():
             del self._told[lease]
-        if ends and not self._all_told(entry, ends, accounts, now_ns):
+        if ends and not self._all_told(together, ends, accounts, now_ns):
             return False
-        if found:
-            self._claim(entry, found, now_ns)
-        else:
+        for entry, row in zip(together, found, strict=False):
+            self._claim(entry, row, now_ns)
+        for lease, give in sorted(ends.items()):
+            self._end(lease, give.card.node, together[0].request.tenant)
+        for give in chain.from_iterable(way.gives for way in ways):
+            if not give.ends and self._pool.holding(give.card, give.lease) is not None:
+                self._order(give, now_ns)
+        if not found:
             self._hindered |= busy
         return bool(found)
+
+    def _use(self, lease: str) -> Use:
+        return use_of_lease(self._pool, lease)
+
+    def _plan(self, together: Sequence[Entry], rules: Rules) -> list[list[Way]]:
+        """Returns the cards of each request; [] if there is no room to be made."""
+        requests = [entry.request for entry in together]
+        before = self._book.adopted(together[0].gang)
+        if len(requests) == 1 and requests[0].cards == 1 and not before:
+            found = ways(self._pool, requests[0], self._paths, rules)
+            return [found] if found else []
+        taken = Taken(bounds_of(requests))
+        for booking in before:
+            for card in booking.decision.chosen.cards:
+                node = self._pool.node(card.node)
+                if node is not None:
+                    taken.take(node)
+        return plan(self._pool, requests, self._paths, rules, taken)
 
     def spare(self, entry: Entry) -> None:
         """Takes back what was announced for a request that may have no cards now."""
         entry.hint = ""
-        mine = [lease for lease, (_, asker) in self._told.items() if asker == entry.request.id]
+        mine = [lease for lease, (_, asker) in self._told.items() if asker == _asker(entry)]
         for lease in mine:
             del self._told[lease]
 
     def _busy(self) -> set[str]:
         busy = {lease for lease, _ in self._orders}
-        for booking in self._book:
-            if booking.stage is not Stage.PLACED:
-                busy.add(booking.entry.request.id)
-                busy.update(give.lease for give in booking.gives)
+        for booking in self._book.moving():
+            busy.add(booking.entry.request.id)
+            busy.update(give.lease for give in booking.gives)
         return busy
 
     def _all_told(
-        self, entry: Entry, ends: dict[str, Give], accounts: Accounts, now_ns: int
+        self,
+        together: Sequence[Entry],
+        ends: dict[str, Give],
+        accounts: Accounts,
+        now_ns: int,
     ) -> bool:
         """Announces the ends of leases. Returns whether the grace of all of them is over."""
-        due = now_ns
+        due, asker = now_ns, _asker(together[0])
+        waits = all(entry.wait for entry in together)
         for lease, give in sorted(ends.items()):
             holding = self._pool.holding(give.card, lease)
             assert holding is not None, "a lease that gives way is in the pool"
             grace = accounts.grace_ns(holding.tenant, self._limits.grace_ns)
-            if lease not in self._told and grace and not entry.wait:
+            if lease not in self._told and grace and not waits:
                 return False
             if lease not in self._told:
-                self._told[lease] = now_ns + grace, entry.request.id
-                owner, seconds = entry.request.tenant, grace // SECOND
+                self._told[lease] = now_ns + grace, asker
+                owner, seconds = together[0].request.tenant, grace // SECOND
                 self._actions.append(Announced(lease, give.card.node, owner, seconds))
             due = max(due, self._told[lease][0])
         if due <= now_ns:
             return True
         self._await_next(now_ns)
-        entry.hint = (
-            f"{len(ends)} leases of tenants beyond their quotas end for it in "
-            f"{-(-(due - now_ns) // SECOND)} s at most"
-        )
+        for entry in together:
+            entry.hint = (
+                f"{len(ends)} leases of tenants beyond their quotas end for it in "
+                f"{-(-(due - now_ns) // SECOND)} s at most"
+            )
         return False
 
     def _claim(self, entry: Entry, found: Sequence[Way], now_ns: int) -> None:
@@ -169,22 +219,14 @@ class Relief:
         booking = Booking(entry, decision, Stage.CLEARING, since_ns=now_ns)
         booking.gives = tuple(give for way in found for give in way.gives)
         self._book.add(booking)
-        for lease in sorted({give.lease for give in booking.gives if give.ends}):
-            self._end(lease, booking)
-        for give in booking.gives:
-            # A lease with several cards that ends gives on all of them.
-            if not give.ends and self._pool.holding(give.card, give.lease) is not None:
-                self._order(give, now_ns)
 
-    def _end(self, lease: str, booking: Booking) -> None:
-        request = booking.entry.request
+    def _end(self, lease: str, node: str, owner: str) -> None:
         why = (
-            f"its tenant has more than its quota of the cluster, and tenant {request.tenant} is "
-            "owed the room; ask for less, or wait for room with --wait"
+            f"its tenant has more than its quota of the cluster, and tenant {owner} is owed the "
+            "room; ask for less, or wait for room with --wait"
         )
-        node = next(give.card.node for give in booking.gives if give.lease == lease)
         self._told.pop(lease, None)
-        self._actions.append(Announced(lease, node, request.tenant, 0, over=True))
+        self._actions.append(Announced(lease, node, owner, 0, over=True))
         self.take_back(lease, why)
 
     # Orders
@@ -192,7 +234,8 @@ class Relief:
     def _order(self, give: Give, now_ns: int, *, grows: bool = False) -> None:
         had = self._pool.holding(give.card, give.lease)
         assert had is not None, "a lease that changes is in the pool"
-        self._number = number = max(self._number, had.order) + 1
+        told = had.order if had.order <= MOST_COUNTED else 0
+        self._number = number = max(self._number, told) + 1
         new = replace(had, share_ppm=give.share_ppm, memory_bytes=give.memory_bytes)
         self._orders[give.lease, give.card] = _Order(number, now_ns, had, new, grows)
         if grows:
@@ -230,6 +273,11 @@ class Relief:
             order=event.number,
         )
         self._pool.resize(event.card, event.id, new)
+        less = new.share_ppm < order.new.share_ppm or new.memory_bytes < order.new.memory_bytes
+        if order.grows and less and STALE not in node.taints:
+            # The pool is wrong about this node: else it would be asked again and again.
+            self._pool.taint(node.name, STALE)
+            self._actions.append(Refresh(node.name))
 
     def keep(self, node: str, held: dict[CardId, list[Holding]]) -> None:
         """Adds to a report the room of leases that are told to grow."""
@@ -258,7 +306,7 @@ class Relief:
         if self._due_ns is not None and self._due_ns <= now_ns:
             self._await_next(now_ns)
             return True
-        if self._hindered <= self._busy() | self._told.keys():
+        if not self._hindered or self._hindered <= self._busy() | self._told.keys():
             return False
         self._hindered.clear()
         return True
@@ -270,19 +318,28 @@ class Relief:
                 del self._orders[key]
                 if self._pool.node(key[1].node) is not None:
                     self._actions.append(Refresh(key[1].node))
-        for booking in self._book:
-            if booking.stage is not Stage.CLEARING:
-                continue
-            if all(self._is_free(booking, card) for card in booking.decision.chosen.cards):
-                self._actions += booking.ask(now_ns)
-            elif self._has_failed(booking, now_ns):
-                self.put_back(booking)
+        for together in self._clearing():
+            if all(self._is_free(one, card) for one in together for card in one.cards):
+                for one in together:
+                    self._actions += one.ask(now_ns)
+            elif self._have_failed(together, now_ns):
+                for one in together:
+                    self.put_back(one)
+
+    def _clearing(self) -> list[list[Booking]]:
+        """Returns the claims, those of one gang together."""
+        claims: dict[tuple[str, str], list[Booking]] = {}
+        for booking in self._book.moving():
+            if booking.stage is Stage.CLEARING:
+                claims.setdefault(_asker(booking.entry), []).append(booking)
+        return list(claims.values())
 
     def forget(self) -> None:
         """Takes announcements back whose requests need them no more."""
         there = self._pool.leases()
         for lease, (_, asker) in list(self._told.items()):
-            if asker not in self._line or lease not in there:
+            waits = self._line.gang(asker[0]) if asker[0] else asker[1] in self._line
+            if not waits or lease not in there:
                 del self._told[lease]
 
     def _is_free(self, booking: Booking, card: CardId) -> bool:
@@ -298,18 +355,20 @@ class Relief:
                 before.append(one)
         return mine and on_card(self._pool.card(card), before, request, _NOBODY) == ()
 
-    def _has_failed(self, booking: Booking, now_ns: int) -> bool:
-        if now_ns - booking.since_ns > self._limits.clear_ns:
+    def _have_failed(self, together: Sequence[Booking], now_ns: int) -> bool:
+        if any(now_ns - one.since_ns > self._limits.clear_ns for one in together):
             return True
+        gives = [give for one in together for give in one.gives]
         # A lease that ends may hold its room a little longer than its name.
-        ends = any(give.ends for give in booking.gives)
-        return not ends and not any((g.lease, g.card) in self._orders for g in booking.gives)
+        ends = any(give.ends for give in gives)
+        return not ends and not any((g.lease, g.card) in self._orders for g in gives)
 
     # Growing
 
     def grow(self, accounts: Accounts, now_ns: int) -> None:
         """Has leases that have shrunk grow into room that nobody in line can use."""
-        if not self._pool.usage.elastic or self._grown == self._pool.room:
+        elastic = self._pool.usage.elastic_cards()
+        if not elastic or self._grown == self._pool.room:
             return
         self._grown = self._pool.room
         busy = self._busy()
@@ -319,9 +378,8 @@ class Relief:
                 self._grown = -1  # it is asked again when it has done what it was told
             return one.lease not in busy and accounts.may_grow(one.tenant, more)
 
-        for node in self._pool.nodes():
-            for card in node.cards if STALE not in node.taints else ():
-                holdings = self._pool.holdings(card.id)
-                if any(one.elastic is not None for one in holdings):
-                    for give in growth(card, holdings, may):
-                        self._order(give, now_ns, grows=True)
+        for place in sorted(elastic):
+            node, card = self._pool.node(place.node), self._pool.card(place)
+            if node is not None and STALE not in node.taints:
+                for give in growth(card, self._pool.holdings(place), may):
+                    self._order(give, now_ns, grows=True)

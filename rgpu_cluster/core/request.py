@@ -75,6 +75,8 @@ class Request:
     reserve_seconds: more than 0: a reservation, for so long.
     least_ppm, least_bytes: how far its leases may shrink while others need the room; None: it keeps
         that size.
+    kept: its leases do not end with a program; they are kept alive by others.
+    come_seconds: how long its leases wait for a program; 0: as long as usual.
     """
 
     id: str
@@ -105,6 +107,8 @@ class Request:
     least_ppm: int | None = None
     least_bytes: int | None = None
     reserve_seconds: int = 0
+    kept: bool = False
+    come_seconds: int = 0
 
     def __post_init__(self) -> None:
         for wrong, sentence in _contradictions(self):
@@ -189,8 +193,8 @@ def _reach(r: Request) -> list[tuple[bool, str]]:
         ),
         (
             r.farthest <= Mode.LOCAL and not r.client.node,
-            "a local card was asked for, and the program is on no node of the pool; "
-            "leave --local out",
+            "a local card was asked for, and the program is on no node of the pool; name the node "
+            "with RGPU_NODE (`rgpu pool` lists the nodes), or leave --local out",
         ),
         (
             r.max_slowdown_ppm is not None and r.max_slowdown_ppm < 0,
@@ -238,7 +242,8 @@ def _leasts(r: Request) -> list[tuple[bool, str]]:
 def describe(r: Request) -> str:
     """Returns what was asked for, in words: "30% of a card and 8GiB"."""
     card = f"MIG slice {r.mig}" if r.mig else "card"
-    share = f"a whole {card}" if r.whole else f"{format_share(r.share_ppm)} of a {card}"
+    part = format_share(r.share_ppm) if r.share_ppm else "what is idle"
+    share = f"a whole {card}" if r.whole else f"{part} of a {card}"
     memory = f" and {format_bytes(r.memory_bytes)}" if r.memory_bytes else ""
     if not memory and 0 < r.memory_ppm < PPM:
         memory = f" and {format_share(r.memory_ppm)} of its memory"

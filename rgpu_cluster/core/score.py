@@ -83,8 +83,11 @@ class Score:
 
 
 def free_of(kind: Kind, used_ppm: int, used_bytes: int) -> Free:
-    """Returns what is free of a card, in ppm of its time and memory."""
-    return Free(PPM - used_ppm, PPM - used_bytes * PPM // kind.memory_bytes)
+    """Returns what is free of a card, in ppm of its time and memory. Never less than nothing,
+    whatever a node says that its leases have.
+    """
+    time_ppm, memory_ppm = PPM - used_ppm, PPM - used_bytes * PPM // kind.memory_bytes
+    return Free(max(time_ppm, 0), max(memory_ppm, 0))
 
 
 class Scorer:

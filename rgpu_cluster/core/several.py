@@ -88,7 +88,7 @@ class Cards:
 def choose(pool: Pool, request: Request, scorer: Scorer, cards: Cards) -> list[Candidate]:
     """Returns the best places for all cards of the request, best first; empty if there is none."""
     on_one = [
-        _candidate(pool, scorer, cards, cards.on(name), request.cards)
+        candidate_of(pool, scorer, cards, cards.on(name), request.cards)
         for name in _nodes_with_room(request, cards)
     ]
     if on_one or request.one_node:
@@ -101,7 +101,8 @@ def choose(pool: Pool, request: Request, scorer: Scorer, cards: Cards) -> list[C
         for names in (fullest, list(by_node))
     ]
     chosen = {tuple(sorted(way)) for way in ways if len(way) == request.cards}
-    return sorted((_candidate(pool, scorer, cards, c, request.cards) for c in chosen), key=_rank)
+    places = (candidate_of(pool, scorer, cards, some, request.cards) for some in chosen)
+    return sorted(places, key=_rank)
 
 
 def left_out(pool: Pool, request: Request, cards: Cards) -> Iterator[Rejected]:
@@ -172,9 +173,10 @@ def _closest(pool: Pool, cards: Sequence[CardId], count: int) -> list[CardId]:
     return [card.id for card in topology.closest([pool.card(card) for card in cards], count)]
 
 
-def _candidate(
+def candidate_of(
     pool: Pool, scorer: Scorer, cards: Cards, fitting: Sequence[CardId], count: int
 ) -> Candidate:
+    """Returns the place that `count` of these cards of a node, or exactly these cards, are."""
     chosen = tuple(sorted(_closest(pool, fitting, count) if len(fitting) > count else fitting))
     classes = [found for found in map(cards.of, chosen) if found is not None]
     farthest = max(classes, key=lambda found: (found.mode, found.predicted.slowdown_ppm))

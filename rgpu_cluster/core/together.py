@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from rgpu_cluster.core import filters
 from rgpu_cluster.core.decision import Decision, Refusal
 from rgpu_cluster.core.domains import Taken, bounds_of
 from rgpu_cluster.core.feasible import could_use
-from rgpu_cluster.core.place import place
+from rgpu_cluster.core.fitting import MOST_CARDS, Slot, fit
+from rgpu_cluster.core.fragmentation import USUAL
+from rgpu_cluster.core.line import shape_of
+from rgpu_cluster.core.place import look, place
 from rgpu_cluster.core.request import Mode, holding_of
+from rgpu_cluster.core.score import Scorer
+from rgpu_cluster.core.several import candidate_of
 from rgpu_common.units import PPM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rgpu_cluster.core.card import Card, CardId
     from rgpu_cluster.core.line import Entry
     from rgpu_cluster.core.paths import Paths
+    from rgpu_cluster.core.place import Look
     from rgpu_cluster.core.pool import Pool
     from rgpu_cluster.core.request import Request
     from rgpu_cluster.core.score import Weights
@@ -39,8 +46,9 @@ def place_all(
     """Places requests together and reserves their cards in the pool, for their next attempt.
 
     Those that are hardest to place come first. If one does not fit, it is placed before all others
-    in a next try, because the others may have taken the only cards that it can use. Returns why one
-    of them has no cards; then the pool is as before. before: cards that members of the gang have.
+    in a next try, because the others may have taken the only cards that it can use. If no order
+    does, `fitting` searches on. Returns why one of them has no cards; then the pool is as before.
+    before: cards that members of the gang have.
     """
     taken = Taken(bounds_of(entry.request for entry in entries))
     for card in before:
@@ -58,9 +66,11 @@ def place_all(
         order.insert(0, order.pop(failed))
     assert first is not None
     requests = [entry.request for entry in entries]
-    if len(requests) > 1 and first.possible and not _could_fit(pool, requests, paths):
+    if len(requests) == 1 or not first.possible:
+        return first
+    if not _could_fit(pool, requests, paths):
         return replace(first, possible=False, remedy=_too_large(requests))
-    return first
+    return _searched(pool, entries, paths, weights, taken) or first
 
 
 def _orders(entries: Sequence[Entry]) -> int:
@@ -83,6 +93,51 @@ def _place_in_order(
         _reserve(pool, entry, answer, taken)
         placed.append((entry, answer))
     return placed
+
+
+def _searched(
+    pool: Pool, entries: Sequence[Entry], paths: Paths, weights: Weights, taken: Taken
+) -> Placed | None:
+    """Places requests for which no order was right, if the search of all ways finds one."""
+    looks = {
+        shape_of(entry.request): look(pool, entry.request, paths, weights, taken)
+        for entry in entries
+    }
+    found = fit([entry.request for entry in entries], _slots(pool, looks), taken)
+    if found is None:
+        return None
+    placed: Placed = []
+    for entry, chosen in zip(entries, found, strict=True):
+        request = entry.request
+        seen = looks[shape_of(request)]
+        scorer = Scorer(request, weights, USUAL)
+        best = candidate_of(pool, scorer, seen.cards, chosen, request.cards)
+        decision = Decision(request, best, pool.generation, (), tuple(seen.rejected))
+        placed.append((entry, decision))
+    # All places were scored in the pool as it was.
+    for entry, decision in placed:
+        _reserve(pool, entry, decision, taken)
+    return placed
+
+
+def _slots(pool: Pool, looks: Mapping[Request, Look]) -> list[Slot]:
+    """Returns the cards that the search looks at: as many of the best cards of each request."""
+    usable: dict[CardId, dict[Request, bool]] = {}
+    for seen in looks.values():
+        for card in islice(seen.cards.each(), max(MOST_CARDS // len(looks), 1)):
+            usable.setdefault(card, {})
+    for card, there in usable.items():
+        for shape, seen in looks.items():
+            found = seen.cards.of(card)
+            if found is not None:
+                there[shape] = found.mode >= Mode.NEAR
+    slots = []
+    for card, there in usable.items():
+        node = pool.node(card.node)
+        assert node is not None, "a card of the pool is on a node of the pool"
+        free = pool.free_bandwidth(node) if node.bandwidth_bps else None
+        slots.append(Slot(pool.card(card), node, pool.load(card), there, free))
+    return slots
 
 
 def _reserve(pool: Pool, entry: Entry, decision: Decision, taken: Taken) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,9 @@ from rgpu_cluster.core.card import gpu_ppm
 from rgpu_common.units import PPM
 
 if TYPE_CHECKING:
-    from rgpu_cluster.core.card import Card, Holding
+    from collections.abc import Collection, Iterable
+
+    from rgpu_cluster.core.card import Card, CardId, Holding
 
 
 @dataclass(slots=True)
@@ -38,8 +41,23 @@ class Usage:
         self.total = Use()
         self._of: dict[str, Use] = {}
         self._leases: dict[str, int] = {}
-        # How many leases on cards may shrink.
-        self.elastic = 0
+        # Tenant -> how many of its leases are on each card; and of those of all that may shrink.
+        self._cards_of: dict[str, Counter[CardId]] = {}
+        self._elastic: Counter[CardId] = Counter()
+        # Tenant -> how many of its leases on each card share it with leases of one word alone.
+        self._exclusive: dict[str, Counter[CardId]] = {}
+
+    def elastic_cards(self) -> Collection[CardId]:
+        """Returns the cards with a lease that may shrink."""
+        return self._elastic.keys()
+
+    def cards_of(self, tenant: str) -> Collection[CardId]:
+        """Returns the cards of a tenant's leases."""
+        return self._cards_of.get(tenant, {}).keys()
+
+    def exclusive_cards(self, tenant: str) -> Collection[CardId]:
+        """Returns the cards that a tenant keeps from leases without its word for `exclusion`."""
+        return self._exclusive.get(tenant, {}).keys()
 
     def add_card(self, card: Card, sign: int = 1) -> None:
         """Notes that a card has come; sign -1: that it is gone."""
@@ -48,11 +66,21 @@ class Usage:
     def add(self, card: Card, holding: Holding, sign: int = 1) -> None:
         """Notes that a lease is on a card; sign -1: that it is no longer."""
         tenant = holding.tenant
-        self.elastic += sign * (holding.elastic is not None)
+        if holding.elastic is not None:
+            _count(self._elastic, card.id, sign)
+        _count(self._cards_of.setdefault(tenant, Counter()), card.id, sign)
+        if holding.labels.exclusion:
+            _count(self._exclusive.setdefault(tenant, Counter()), card.id, sign)
+            if not self._exclusive[tenant]:
+                del self._exclusive[tenant]
         self._leases[tenant] = self._leases.get(tenant, 0) + sign
         self._of.setdefault(tenant, Use()).add(use_of(card, holding), sign)
         if not self._leases[tenant]:
-            del self._leases[tenant], self._of[tenant]
+            del self._leases[tenant], self._of[tenant], self._cards_of[tenant]
+
+    def tenants(self) -> Iterable[str]:
+        """Returns the tenants that have leases."""
+        return self._of
 
     def of(self, tenant: str) -> Use:
         """Returns what a tenant has."""
@@ -66,3 +94,9 @@ class Usage:
             return 0
         time = use.share_ppm * PPM // self.total.share_ppm
         return max(time, use.memory_bytes * PPM // self.total.memory_bytes)
+
+
+def _count(counts: Counter[CardId], card: CardId, sign: int) -> None:
+    counts[card] += sign
+    if not counts[card]:
+        del counts[card]

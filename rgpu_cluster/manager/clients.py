@@ -168,7 +168,7 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
         waiting = [entry for entry in core.line if identity.sees(entry.request.tenant)]
         now_ns = core.now_ns
         return cluster_pb2.GetPoolResponse(
-            nodes=pool_nodes(core.pool, identity.sees, links.__contains__),
+            nodes=pool_nodes(core.pool, identity.sees, links.__contains__, self._ends_in),
             waiting=[
                 cluster_pb2.PoolWaiting(
                     request_id=entry.request.id,
@@ -184,6 +184,10 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
             release=release(),
             reservations=self._reserving.shown(identity.sees),
         )
+
+    def _ends_in(self, lease: str) -> float | None:
+        end_ns = self._shell.core.relief.end_of(lease)
+        return None if end_ns is None else max(end_ns - self._shell.core.now_ns, 0) / NS
 
     async def ListEvents(
         self, message: cluster_pb2.ListEventsRequest, context: Context

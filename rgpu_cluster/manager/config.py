@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rgpu_cluster.core.quotas import OTHERS, TenantQuota
 from rgpu_cluster.core.score import PRESETS
+from rgpu_cluster.manager.kubernetes_keys import KubernetesKeys
 from rgpu_common.clusters import MANAGER_PORT, MAX_RESERVE_SECONDS, manager_endpoint
 from rgpu_common.config import Table, read_toml
 from rgpu_common.endpoints import GrpcEndpoint, TcpEndpoint, TlsEndpoint, speaks_tls
@@ -115,6 +116,7 @@ class ManagerConfig:
     )  # fmt: skip
     identity: Identity = part(Identity)
     tls: Tls = part(Tls)
+    kubernetes: KubernetesKeys = part(KubernetesKeys)
 
 
 def load_manager_config(path: Path | None, said: Mapping[str, Any]) -> ManagerConfig:
@@ -122,6 +124,7 @@ def load_manager_config(path: Path | None, said: Mapping[str, Any]) -> ManagerCo
     root = read_toml(path) if path is not None else Table({}, "defaults")
     config = fill(ManagerConfig, root, said)
     check_tenant(config.nodes)
+    config.kubernetes.check()
     for tenant in set(config.tenants) - {OTHERS}:
         check_tenant(tenant)
     wide = [e for e in config.listen if not getattr(e, "loopback", True)]

@@ -44,15 +44,31 @@ class Door:
             await self._refuse(caller, found, context)
         return found
 
+    async def admit_agent(self, context: Context) -> None:
+        """Ends the call of a caller that may be no node at all, before its report is read."""
+        identity = await self.admit(context)
+        if not self._may_be_node(identity, ""):
+            await self._refuse_node(identity, "", context)
+
     async def admit_node(self, name: str, context: Context) -> None:
         """Ends the call of a caller that may not be the node with this name."""
         identity = await self.admit(context)
-        if identity.operator or identity.tenant in (None, self._nodes, f"{self._nodes}:{name}"):
-            return
+        if not self._may_be_node(identity, name):
+            await self._refuse_node(identity, name, context)
+
+    def _may_be_node(self, identity: Identity, name: str) -> bool:
+        """name: "": any node."""
+        tenant, one = identity.tenant, f"{self._nodes}:"
+        if identity.operator or tenant is None or tenant == self._nodes:
+            return True
+        return tenant == one + name if name else tenant.startswith(one)
+
+    async def _refuse_node(self, identity: Identity, name: str, context: Context) -> NoReturn:
+        what = f"not add the node {name}" if name else "add no node"
         sentence = (
-            f"tenant {identity.tenant!r} may not add the node {name}: make an access token for it "
-            f"with `rgpu token new {self._nodes}:{name}` on the manager's machine, and name its "
-            "file with --join-token"
+            f"tenant {identity.tenant!r} may {what}: make an access token for it with "
+            f"`rgpu token new {self._nodes}:{name or 'NAME'}` on the manager's machine, and name "
+            "its file with --join-token"
         )
         await self._refuse(self._caller(context), Refusal(Code.NOT_ALLOWED, sentence), context)
 

@@ -63,6 +63,11 @@ class Followers:
     def __contains__(self, request: str) -> bool:
         return request in self._of
 
+    def tenant(self, request: str) -> str:
+        """Returns the tenant whose client follows a request; "" if nobody does."""
+        follower = self._of.get(request)
+        return "" if follower is None else follower.tenant
+
     def why_not(self, request: str, tenant: str) -> str:
         """Returns why no more client can follow a request; "" if one can."""
         if request in self._of:

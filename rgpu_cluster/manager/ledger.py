@@ -61,10 +61,19 @@ class Ledger:
         """Returns the last decision about a request, or None."""
         return self._decided.get(request)
 
-    def note(self, at: float, kind: str, sentence: str, node: str = "", request: str = "") -> None:
-        """Notes an event. Its tenant is that of the request."""
+    def note(
+        self,
+        at: float,
+        kind: str,
+        sentence: str,
+        node: str = "",
+        request: str = "",
+        tenant: str = "",
+    ) -> None:
+        """Notes an event. tenant: whose request it is; "": as the last decision about it says."""
         known = self._decided.get(request)
-        tenant = known.request.tenant if known is not None else ""
+        if not tenant and known is not None:
+            tenant = known.request.tenant
         self._number += 1
         self._events.append(Event(self._number, at, kind, node, request, tenant, sentence))
 

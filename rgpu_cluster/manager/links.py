@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from rgpu_cluster.core import events as on
@@ -24,6 +24,7 @@ from rgpu_cluster.manager.reading import (
     node_of,
 )
 from rgpu_cluster.manager.telling import grant_order, resize_order
+from rgpu_common.texts import one_line
 from rgpu_common.units import MAX_BYTES, PPM
 from rgpu_common.v1 import agent_pb2
 
@@ -44,6 +45,8 @@ _REPORTS_AT_ONCE, _REPORTS_PER_SECOND = 1000, 200.0
 _MOST_SENTENCE = 500
 # An agent that does not read so many messages is disconnected.
 _MOST_UNREAD = 8192
+# Nor one that owes so many answers.
+_MOST_UNANSWERED = 8192
 
 
 class NodeLink:
@@ -63,10 +66,12 @@ class NodeLink:
         self._outbox: deque[agent_pb2.ManagerMessage] = deque()
         self._wake = asyncio.Event()
         self._grants: set[tuple[str, int]] = set()
-        self._revokes: set[tuple[str, int]] = set()
+        # The same order may go out twice, and has two answers then.
+        self._revokes: Counter[tuple[str, int]] = Counter()
         self._resizes: set[tuple[str, int, int, int]] = set()
-        # Nodes to which the agent was asked to measure the path.
-        self._measures: set[str] = set()
+        # Nodes to which the agent was asked to measure the path. A measurement may last longer than
+        # the manager waits until it asks again.
+        self._measures: Counter[str] = Counter()
         self._pace = Pace(_REPORTS_AT_ONCE, _REPORTS_PER_SECOND)
 
     @property
@@ -79,26 +84,36 @@ class NodeLink:
     def grant(self, action: do.Grant) -> None:
         """Asks the daemon to grant."""
         self._grants.add((action.request.id, action.attempt))
-        self.send(agent_pb2.ManagerMessage(grant=grant_order(action)))
+        self._ask(agent_pb2.ManagerMessage(grant=grant_order(action)))
 
     def revoke(self, action: do.Revoke) -> None:
         """Tells the daemon that a lease ends."""
-        self._revokes.add((action.id, action.attempt))
         order = agent_pb2.RevokeOrder(
             request_id=action.id, attempt=action.attempt, sentence=action.why
         )
-        self.send(agent_pb2.ManagerMessage(revoke=order))
+        self._order_revoke(order)
+
+    def _order_revoke(self, order: agent_pb2.RevokeOrder) -> None:
+        self._revokes[order.request_id, order.attempt] += 1
+        self._ask(agent_pb2.ManagerMessage(revoke=order))
 
     def abandon(self, action: do.Abandon) -> None:
         """Tells the daemon that a client has gone."""
         order = agent_pb2.AbandonOrder(request_id=action.id, attempt=action.attempt)
         self.send(agent_pb2.ManagerMessage(abandon=order))
 
+    def warn(self, request: str, attempt: int, sentence: str, seconds: int | None) -> None:
+        """Has the programs of a lease be told something; "": nothing. seconds: until it ends."""
+        order = agent_pb2.WarnOrder(
+            request_id=request, attempt=attempt, sentence=sentence, ends_seconds=seconds
+        )
+        self.send(agent_pb2.ManagerMessage(warn=order))
+
     def resize(self, action: do.Resize) -> None:
         """Tells the daemon how large a lease is now."""
         asked = action.id, action.attempt, action.card.ordinal, action.number
         self._resizes.add(asked)
-        self.send(agent_pb2.ManagerMessage(resize=resize_order(action)))
+        self._ask(agent_pb2.ManagerMessage(resize=resize_order(action)))
 
     def refresh(self) -> None:
         """Asks for a report."""
@@ -106,9 +121,17 @@ class NodeLink:
 
     def measure(self, node: Node) -> None:
         """Asks the agent to measure the path to another node."""
-        self._measures.add(node.name)
-        order = agent_pb2.MeasureOrder(address=node.address, node=node.name)
+        self._measures[node.name] += 1
+        order = agent_pb2.MeasureOrder(
+            address=node.address, node=node.name, rack=node.rack, nic=node.nic
+        )
         self.send(agent_pb2.ManagerMessage(measure=order))
+
+    def _ask(self, message: agent_pb2.ManagerMessage) -> None:
+        """Sends an order that has an answer."""
+        if len(self._grants) + len(self._revokes) + len(self._resizes) > _MOST_UNANSWERED:
+            self.end()
+        self.send(message)
 
     def send(self, message: agent_pb2.ManagerMessage) -> None:
         """Sends a message when the agent takes it."""
@@ -184,7 +207,7 @@ class NodeLink:
             self._shell.counted["granted"] += 1
             self._shell.feed(on.Granted(*self._of(answer), self.generation))
             return
-        sentence = answer.sentence[:_MOST_SENTENCE] or "it gave no reason"
+        sentence = one_line(answer.sentence, _MOST_SENTENCE) or "it gave no reason"
         self._shell.note("refused", sentence, self.name, answer.request_id)
         why = f"node {self.name}: {sentence}"
         ground = _GROUNDS.get(answer.ground, on.Ground.ROOM)
@@ -197,7 +220,9 @@ class NodeLink:
         asked = answer.request_id, answer.attempt
         if asked not in self._revokes:
             raise PoolError(f"node {self.name} revoked what it was not asked to")
-        self._revokes.discard(asked)
+        self._revokes[asked] -= 1
+        if not self._revokes[asked]:
+            del self._revokes[asked]
         self._shell.feed(on.Revoked(answer.request_id, self.name, answer.attempt))
 
     def _resized(self, answer: agent_pb2.ResizeAnswer) -> None:
@@ -218,11 +243,14 @@ class NodeLink:
     def _measured(self, path: agent_pb2.PathReport) -> None:
         if path.node not in self._measures:
             raise PoolError(f"node {self.name} measured a path that it was not asked to")
-        self._measures.discard(path.node)
+        self._measures[path.node] -= 1
+        if not self._measures[path.node]:
+            del self._measures[path.node]
         pool = self._shell.core.pool
         here, there = pool.node(self.name), pool.node(path.node)
         if path.error or here is None or there is None:
-            log.info("the path from %s to %s: %s", self.name, path.node, path.error or "gone")
+            why = one_line(path.error, _MOST_SENTENCE) or "gone"
+            log.info("the path from %s to %s: %s", self.name, path.node, why)
             return
         ends = End(here.rack, here.nic), End(there.rack, there.nic)
         self._shell.feed(on.PathMeasured(*ends, figures_of(path)))
@@ -234,9 +262,9 @@ class NodeLink:
         for booking in self._shell.core.book.on(self.name):
             if booking.stage is Stage.UNDOING and self.name in booking.waiting_for:
                 entry = booking.entry
-                self._revokes.add((entry.request.id, entry.attempt))
-                order = agent_pb2.RevokeOrder(request_id=entry.request.id, attempt=entry.attempt)
-                self.send(agent_pb2.ManagerMessage(revoke=order))
+                self._order_revoke(
+                    agent_pb2.RevokeOrder(request_id=entry.request.id, attempt=entry.attempt)
+                )
 
     def cut(self) -> None:
         """Notes that the stream has ended. Whether the daemon has granted is not known."""

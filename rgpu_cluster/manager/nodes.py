@@ -39,12 +39,14 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         self.links: dict[str, NodeLink] = {}
         # Node -> the latest generation that the core knows of it; the one that left last is last.
         self._generations: OrderedDict[str, int] = OrderedDict()
+        # Node -> the server that it was, while the pool has it.
+        self._servers: dict[str, bytes] = {}
 
     async def Join(  # type: ignore[override]  # reads and writes through the context
         self, requests: Any, context: Context
     ) -> None:
         """One agent's stream."""
-        await self._door.admit(context)
+        await self._door.admit_agent(context)
         await context.send_initial_metadata(((ADMITTED, "1"),))
         report = await self._first(context)
         try:
@@ -78,6 +80,14 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             )
             await _abort(grpc.StatusCode.ALREADY_EXISTS, sentence, context)
         pool = self._shell.core.pool
+        self._servers = {n: s for n, s in self._servers.items() if pool.node(n) is not None}
+        if self._servers.get(name, server) != server:
+            sentence = (
+                f"node {name} has been another server until a moment ago, and its programs may run "
+                "on: give this one another name with --node-name, or wait until the manager has "
+                "given that one up (`nodes.silence_seconds` of its configuration)"
+            )
+            await _abort(grpc.StatusCode.ALREADY_EXISTS, sentence, context)
         known = len({*self.links, *(node.name for node in pool.nodes())})
         if other is None and pool.node(name) is None and known >= MOST_NODES:
             sentence = f"the cluster has {MOST_NODES} nodes, which is all it can have"
@@ -96,6 +106,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         except PlacementError as error:
             self._left(link)
             await _abort(grpc.StatusCode.INVALID_ARGUMENT, str(error), context)
+        self._servers[link.name] = link.server
         self._shell.note("joined", f"{len(report.cards)} cards at {report.address}", link.name)
         link.catch_up()
         reader = asyncio.ensure_future(_read(link, context))

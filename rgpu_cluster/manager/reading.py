@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING
 
 from rgpu_cluster.core.card import Card, CardId, Elastic, Holding, Labels
 from rgpu_cluster.core.errors import PoolError, RequestError
+from rgpu_cluster.core.limits import MOST_COUNTED
 from rgpu_cluster.core.node import MAX_CARDS_PER_NODE, Node
 from rgpu_cluster.core.paths import Figures
 from rgpu_cluster.core.request import Client, Mode, Profile, Request
-from rgpu_common.clusters import is_node_name, is_request_id
+from rgpu_common.clusters import MAX_REQUEST_CARDS, is_node_name, is_request_id
 from rgpu_common.endpoints import parse_endpoint
-from rgpu_common.errors import EndpointError
+from rgpu_common.errors import EndpointError, UsageError
 from rgpu_common.sharing import MAX_PRIORITY, MAX_WEIGHT, SharePolicy
+from rgpu_common.texts import one_line
 from rgpu_common.units import MAX_BYTES, PPM
 from rgpu_common.v1 import cluster_pb2, network_pb2
+from rgpu_server.identity.access_tokens import check_tenant
 from rgpu_server.service.messages import policy_of
 
 if TYPE_CHECKING:
@@ -36,6 +39,8 @@ _MOST_LOCATION = 16
 _MOST_LEASES = 64 * MAX_CARDS_PER_NODE
 _MOST_RATE = 1 << 50
 _MOST_GANG = 1024
+# A manager may have counted on from MOST_COUNTED, but not so far.
+_MOST_COUNTED = 2 * MOST_COUNTED
 _REACH = {
     cluster_pb2.REACH_UNSPECIFIED: Mode.ANY,
     cluster_pb2.REACH_PASSTHROUGH: Mode.PASSTHROUGH,
@@ -95,8 +100,11 @@ def _holding(node: str, lease: agent_pb2.HeldLease) -> Holding:
         or not lease.lease_id
         or len(lease.lease_id) > _MOST_TEXT
         or len(lease.tenant) > _MOST_TENANT
+        or not (lease.lease_id.isprintable() and lease.tenant.isprintable())
         or (lease.request_id and not is_request_id(lease.request_id))
         or (lease.reserved and not lease.request_id)
+        or lease.cards > MAX_REQUEST_CARDS
+        or max(lease.attempt, lease.number) > _MOST_COUNTED
     )
     if wrong:
         raise PoolError(f"node {node} reported a lease that no server of this release has")
@@ -165,7 +173,7 @@ def figures_of(path: agent_pb2.PathReport) -> Figures:
     numbers = (path.round_trip_ns, path.jitter_ns, path.up_rate, path.down_rate, path.message_rate)
     if not path.round_trip_ns or any(number > _MOST_RATE for number in numbers):
         raise PoolError("a node measured a path that cannot be")
-    return Figures(*numbers, transport=path.transport[:16] or "tcp")
+    return Figures(*numbers, transport=one_line(path.transport, 16) or "tcp")
 
 
 # Requests
@@ -174,10 +182,6 @@ def figures_of(path: agent_pb2.PathReport) -> Figures:
 def request_of(message: cluster_pb2.SubmitRequest, tenant: str, node: str, rack: str) -> Request:
     """Returns the request of a client. node: where its program runs, "" if on none of the pool."""
     _check(message, tenant)
-    if message.reserve_seconds and message.cards > 1 and not message.one_node:
-        raise RequestError(
-            "a reservation is of one node: leave out --across-nodes, or make one for each node"
-        )
     quota, whole = message.quota, message.whole
     return Request(
         id=message.request_id,
@@ -241,12 +245,18 @@ def _check(message: cluster_pb2.SubmitRequest, tenant: str) -> None:
         raise RequestError("a request's id is 16 to 64 letters, digits, dots and dashes")
     texts = (message.model, message.pool, message.mig, message.gang)
     if any(len(text) > _MOST_TEXT or not text.isprintable() for text in texts):
-        raise RequestError(f"a model, a pool and a gang have at most {_MOST_TEXT} characters")
-    if len(tenant) > _MOST_TENANT:
-        raise RequestError(f"a tenant has at most {_MOST_TENANT} characters")
+        raise RequestError(
+            f"a model, a pool, a MIG profile and a gang have at most {_MOST_TEXT} printable "
+            "characters"
+        )
+    try:
+        check_tenant(tenant)
+    except UsageError as error:
+        raise RequestError(str(error)) from None
     if quota.memory_bytes > MAX_BYTES or message.bandwidth_bps > _MOST_RATE:
         raise RequestError("no card has so much memory, and no network so much bandwidth")
-    if quota.priority > MAX_PRIORITY or quota.weight > MAX_WEIGHT:
+    weight = quota.weight if quota.HasField("weight") else 1
+    if quota.priority > MAX_PRIORITY or not 1 <= weight <= MAX_WEIGHT:
         raise RequestError(f"a priority is 0 to {MAX_PRIORITY}, and a weight is 1 to {MAX_WEIGHT}")
     if max(profile.up_bytes, profile.down_bytes) > _MOST_RATE:
         raise RequestError("no program moves so many bytes a second")
@@ -256,11 +266,12 @@ def _check(message: cluster_pb2.SubmitRequest, tenant: str) -> None:
         raise RequestError("a request has waited for 0 seconds or more")
 
 
-def _labels(words: agent_pb2.Neighbours) -> Labels:
-    labels = Labels(words.affinity, words.anti_affinity, words.exclusion)
-    if any(not word.isprintable() for word in (labels.affinity, labels.anti_affinity)):
+def _labels(said: agent_pb2.Neighbours) -> Labels:
+    labels = Labels(said.affinity, said.anti_affinity, said.exclusion)
+    words = labels.affinity, labels.anti_affinity, labels.exclusion
+    if not all(map(str.isprintable, words)):
         raise RequestError("a label has printable characters only")
-    if max(map(len, (labels.affinity, labels.anti_affinity, labels.exclusion))) > _MOST_TEXT:
+    if max(map(len, words)) > _MOST_TEXT:
         raise RequestError("a label has at most 63 characters")
     return labels
 

@@ -9,7 +9,7 @@ import asyncio
 import math
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rgpu_common.clusters import MAX_RESERVE_SECONDS
 from rgpu_common.units import format_duration
@@ -27,24 +27,40 @@ _OVER = "its time was over"
 _HINT = "`rgpu reserve` makes another one"
 
 
+class Part(NamedTuple):
+    """Its cards on one node. until: when they end, by the manager's monotonic clock."""
+
+    ordinals: tuple[int, ...]
+    until: float
+
+
 @dataclass(slots=True)
 class Reservation:
-    """until: when it ends, by the manager's monotonic clock. released: its tenant ended it."""
+    """parts: by node. cards: how many it has in all. released: its tenant ended it."""
 
     id: str
     tenant: str
-    node: str
-    ordinals: tuple[int, ...]
+    parts: dict[str, Part]
+    cards: int
     share_ppm: int
     memory_bytes: int
     whole: bool
-    until: float
     released: bool = False
 
     @property
     def name(self) -> str:
         """What its tenant called it."""
         return name_of(self.id)
+
+    @property
+    def until(self) -> float:
+        """When its first cards end."""
+        return min(part.until for part in self.parts.values())
+
+    @property
+    def missing(self) -> int:
+        """How many of its cards no node has reported."""
+        return max(self.cards - sum(len(part.ordinals) for part in self.parts.values()), 0)
 
 
 def name_of(reservation: str) -> str:
@@ -74,27 +90,36 @@ class Reservations:
         for lease in leases:
             if lease.reserved and lease.request_id:
                 there.setdefault(lease.request_id, []).append(lease)
-        for one in [one for one in self._known.values() if one.node == node]:
+        for one in [one for one in self._known.values() if node in one.parts]:
             if one.id not in there:
-                self._end(one, now)
+                self._lose(one, node, now)
         for reservation, held in there.items():
             self._note(reservation, node, held, now)
+
+    def _lose(self, one: Reservation, node: str, now: float) -> None:
+        if len(one.parts) == 1:
+            self._end(one, now)
+        else:
+            del one.parts[node]
 
     def _note(
         self, reservation: str, node: str, held: list[agent_pb2.HeldLease], now: float
     ) -> None:
-        before, first = self._known.pop(reservation, None), held[0]
-        left = first.left_seconds
+        first, left = held[0], held[0].left_seconds
         left = min(max(left, 0.0), MAX_RESERVE_SECONDS) if math.isfinite(left) else 0.0
+        part = Part(tuple(sorted(lease.ordinal for lease in held)), now + left)
+        before = self._known.pop(reservation, None)
+        parts = {**before.parts, node: part} if before is not None else {node: part}
+        if before is not None and before.tenant != first.tenant:
+            parts, before = {node: part}, None
         self._known[reservation] = Reservation(
             reservation,
             first.tenant,
-            node,
-            tuple(sorted(lease.ordinal for lease in held)),
+            dict(sorted(parts.items())),
+            first.cards or len(held),
             first.share_ppm,
             first.memory_bytes,
             first.whole,
-            now + left,
             before is not None and before.released,
         )
         self._ended.pop(reservation, None)

@@ -39,18 +39,25 @@ class Reserving:
         """Says where a program of the reservation's tenant finds it."""
         identity = await self._door.admit(context)
         one = await self._of_tenant(identity, message, context)
-        node = self._shell.core.pool.node(one.node)
-        if node is None:
+        nodes = {name: self._shell.core.pool.node(name) for name in one.parts}
+        silent = [name for name, node in nodes.items() if node is None]
+        if silent or one.missing:
+            where = f"is on node {silent[0]}, which is silent" if silent else _lacks(one)
             sentence = (
-                f"reservation {one.id} is on node {one.node}, which is silent: if the node comes "
-                "back in time the reservation is still there; else make another one with `rgpu "
-                "reserve`"
+                f"reservation {one.id} {where}: if the node comes back in time the reservation is "
+                "still there; else make another one with `rgpu reserve`"
             )
             await _abort(grpc.StatusCode.FAILED_PRECONDITION, sentence, context)
+        first, *others = [
+            cluster_pb2.PlacedOn(node=name, address=node.address, ordinals=one.parts[name].ordinals)
+            for name, node in nodes.items()
+            if node is not None
+        ]
         return cluster_pb2.PlacedAt(
-            node=node.name,
-            address=node.address,
-            ordinals=one.ordinals,
+            node=first.node,
+            address=first.address,
+            ordinals=first.ordinals,
+            others=others,
             reason="reserved",
             tenant=one.tenant,
             request_id=one.id,
@@ -65,9 +72,10 @@ class Reserving:
         one = self._shell.reservations.get(text)
         if one is None or not (identity.operator and not message.tenant):
             one = await self._of_tenant(identity, message, context)
-        if one.node not in self._shell.links:
+        away = [name for name in one.parts if name not in self._shell.links]
+        if len(away) == len(one.parts):
             sentence = (
-                f"reservation {one.id} is on node {one.node}, which is not connected now: try "
+                f"reservation {one.id} is on node {away[0]}, which is not connected now: try "
                 "again later, or leave it, for it ends at its time"
             )
             await _abort(grpc.StatusCode.FAILED_PRECONDITION, sentence, context)
@@ -96,21 +104,26 @@ class Reserving:
         await _abort(grpc.StatusCode.NOT_FOUND, sentence, context)
 
     def shown(self, sees: Callable[[str], bool]) -> Iterable[cluster_pb2.PoolReservation]:
-        """Yields the reservations of the tenants that the caller sees."""
+        """Yields the reservations of the tenants that the caller sees, a row for each node."""
         now, pool = time.monotonic(), self._shell.core.pool
         for one in self._shell.reservations:
-            if sees(one.tenant):
+            for name, part in one.parts.items() if sees(one.tenant) else ():
                 yield cluster_pb2.PoolReservation(
                     request_id=one.id,
                     tenant=one.tenant,
-                    node=one.node,
-                    ordinals=one.ordinals,
+                    node=name,
+                    ordinals=part.ordinals,
                     share_ppm=one.share_ppm,
                     memory_bytes=one.memory_bytes,
                     whole=one.whole,
-                    left_seconds=max(one.until - now, 0.0),
-                    connected=pool.node(one.node) is not None and one.node in self._shell.links,
+                    left_seconds=max(part.until - now, 0.0),
+                    connected=pool.node(name) is not None and name in self._shell.links,
                 )
+
+
+def _lacks(one: Reservation) -> str:
+    there = ", ".join(one.parts)
+    return f"has {one.missing} of its {one.cards} cards on a node other than {there} that is away"
 
 
 async def _abort(code: grpc.StatusCode, sentence: str, context: Context) -> NoReturn:

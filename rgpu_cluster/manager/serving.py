@@ -18,6 +18,7 @@ from rgpu_cluster.core.score import PRESETS
 from rgpu_cluster.manager.clients import ManagerService
 from rgpu_cluster.manager.config import unencrypted
 from rgpu_cluster.manager.door import Door
+from rgpu_cluster.manager.early import Early
 from rgpu_cluster.manager.metrics import ManagerCollector
 from rgpu_cluster.manager.nodes import AgentService
 from rgpu_cluster.manager.shell import Shell
@@ -75,6 +76,7 @@ class ManagerServer:
         by_uri = config.identity.certificate == "uri"
         prefix = config.identity.uri_prefix if by_uri else ""
         door = Door(self._authenticator, config.nodes, prefix)
+        self._early = Early(door)
         self._agents = AgentService(self.shell, door)
         self._clients = ManagerService(self.shell, self._agents, door)
         self._stop = asyncio.Event()
@@ -82,7 +84,7 @@ class ManagerServer:
     async def run(self, ready: Callable[[Sequence[Endpoint]], None]) -> None:
         """Serves; calls `ready` with the bound addresses. ServerError: one cannot be bound."""
         metrics = None
-        server = grpc.aio.server(options=_OPTIONS)
+        server = grpc.aio.server(options=_OPTIONS, interceptors=[self._early])
         agent_pb2_grpc.add_AgentServiceServicer_to_server(self._agents, server)
         cluster_pb2_grpc.add_ManagerServiceServicer_to_server(self._clients, server)
         bound = bind_all(self._config.listen, lambda endpoint: self._bind(server, endpoint))
@@ -171,11 +173,12 @@ def serve(config: ManagerConfig) -> None:
         )
 
     async def main() -> None:
-        await ManagerServer(config).run(_announce)
+        await ManagerServer(config).run(announce)
 
     run_loop(main)
 
 
-def _announce(bound: Sequence[Endpoint]) -> None:
+def announce(bound: Sequence[Endpoint]) -> None:
+    """Says that the manager serves."""
     where = ", ".join(map(str, bound))
     print(f"rgpu: managing a cluster on {where}", flush=True)

@@ -12,16 +12,17 @@ from rgpu_cluster.core import actions as do
 from rgpu_cluster.core import events as on
 from rgpu_cluster.core.book import Stage
 from rgpu_cluster.core.probing import Probing
+from rgpu_cluster.manager.earlier_paths import EarlierPaths
 from rgpu_cluster.manager.followers import Followers
 from rgpu_cluster.manager.ledger import Decided, Ledger
 from rgpu_cluster.manager.reservations import Reservations
 from rgpu_cluster.manager.telling import given, in_short, placed_message
 from rgpu_cluster.manager.uses import Uses
-from rgpu_common.units import format_bytes, format_share
+from rgpu_common.units import format_bytes, format_duration, format_share
 from rgpu_common.v1 import cluster_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rgpu_cluster.core.line import Entry
     from rgpu_cluster.core.manager import Manager
@@ -51,6 +52,8 @@ class Link(Protocol):
 
     def abandon(self, action: do.Abandon) -> None: ...
 
+    def warn(self, request: str, attempt: int, sentence: str, seconds: int | None) -> None: ...
+
     def resize(self, action: do.Resize) -> None: ...
 
     def refresh(self) -> None: ...
@@ -76,12 +79,17 @@ class Shell:
         self.ledger = Ledger()
         self.reservations = Reservations()
         self.uses = Uses()
+        self.earlier_paths = EarlierPaths()
         self.counted: Counter[str] = Counter()
+        # Told of each action after it was carried out.
+        self.listeners: list[Callable[[do.Action], None]] = []
         self._clock = clock
         self.wall_clock = wall_clock
         self._events: deque[on.Event] = deque()
         self._feeding = False
         self._probing = Probing()
+        # Leases whose end was announced to their servers.
+        self._warned: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._lingering: dict[str, asyncio.TimerHandle] = {}
         # One row per action type: the method that carries it out.
@@ -119,6 +127,8 @@ class Shell:
             while self._events:
                 for action in self.core.handle(self._events.popleft(), self._clock()):
                     self._doers[type(action)](action)
+                    for told in self.listeners:
+                        told(action)
         finally:
             self._feeding = False
 
@@ -156,7 +166,9 @@ class Shell:
     def note(self, kind: str, sentence: str, node: str = "", request: str = "") -> None:
         """Notes an event for people."""
         self.counted[kind] += 1
-        self.ledger.note(self.wall_clock(), kind, sentence, node, request)
+        # A request that was never decided has a client, or nobody looks for it.
+        tenant = self.followers.tenant(request)
+        self.ledger.note(self.wall_clock(), kind, sentence, node, request, tenant)
         log.info("%s %s%s", kind, request or node, f": {sentence}" if sentence else "")
 
     # Clients
@@ -242,6 +254,30 @@ class Shell:
         else:
             sentence = f"in {action.seconds} s, for tenant {action.owner}, which is owed the room"
             self.note("announced", sentence, action.node, action.id)
+            self._warn(action)
+
+    def _warn(self, action: do.Announced) -> None:
+        """Tells the programs of a lease that it is going to end, on all of its nodes."""
+        sentence = (
+            f"this program may lose its GPU in {format_duration(action.seconds)}: its tenant has "
+            f"more than its quota of the cluster, and tenant {action.owner} is owed the room. Save "
+            "what you need"
+        )
+        self._warned.add(action.id)
+        self._tell_end(action.id, sentence, action.seconds)
+
+    def _tell_end(self, lease: str, sentence: str, seconds: int | None) -> None:
+        cards = {card.node: card for card in self.core.pool.leases().get(lease, ())}
+        for name, card in sorted(cards.items()):
+            link, held = self.links.get(name), self.core.pool.holding(card, lease)
+            if link is not None and held is not None:
+                link.warn(lease, held.attempt, sentence, seconds)
+
+    def _take_warnings_back(self) -> None:
+        """Tells the servers of leases that do not end after all."""
+        for lease in [one for one in self._warned if self.core.relief.end_of(one) is None]:
+            self._warned.discard(lease)
+            self._tell_end(lease, "", None)
 
     def _placed(self, action: do.Placed) -> None:
         placed = placed_message(action.decision, self.core.pool)
@@ -256,7 +292,9 @@ class Shell:
             self.ledger.decide(
                 Decided(entry.request, action.refusal, self.wall_clock(), entry.attempt)
             )
-        self.followers.tell(action.id, self.in_line(action.id, action.place))
+        # The sentence costs more than all else, and pods follow nothing here.
+        if action.id in self.followers:
+            self.followers.tell(action.id, self.in_line(action.id, action.place))
 
     def in_line(self, request: str, place: int) -> cluster_pb2.SubmitResponse:
         """Returns the state of a request in line, for its client."""
@@ -267,12 +305,14 @@ class Shell:
         )
         return cluster_pb2.SubmitResponse(waiting=waiting)
 
-    def why_it_waits(self, entry: Entry) -> str:
-        """Returns why a request in line has no cards, in one sentence."""
+    def why_it_waits(self, entry: Entry, names: Sequence[str] = ()) -> str:
+        """Returns why a request in line has no cards, in one sentence. names: those of its
+        alternatives.
+        """
         if entry.gang and entry.refusal is None and not entry.refused:
             here = len(self.core.line.gang(entry.gang))
             return f"{here} of the {entry.gang_size} runs of its gang are here"
-        return entry.hint or entry.refused or in_short(entry.refusal)
+        return entry.hint or entry.refused or in_short(entry.refusal, names)
 
     def _denied(self, action: do.Denied) -> None:
         if action.refusal is not None:
@@ -293,17 +333,21 @@ class Shell:
             link.refresh()
 
     def _tick(self) -> None:
+        # First, so that the clock is looked at again whatever happens now.
+        self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
         before = {node.name for node in self.core.pool.nodes()}
         self.feed(on.Tick())
         for name in before - {node.name for node in self.core.pool.nodes()}:
             self.note("lost", "its agent is silent", name)
             self.uses.forget(name)
+        self._take_warnings_back()
         self.reservations.look(time.monotonic())
         self._probe()
-        self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
 
     def _probe(self) -> None:
         """Has a few paths measured, if some are unknown or old."""
         nodes = [node for node in self.core.pool.nodes() if node.name in self.links]
+        for event in self.earlier_paths.due(nodes, self.core.paths, self.wall_clock()):
+            self.feed(event)
         for client, server in self._probing.look(nodes, self.core.paths):
             self.links[client.name].measure(server)

@@ -12,7 +12,7 @@ from rgpu_common.units import PPM, format_bytes, format_share
 from rgpu_common.v1 import agent_pb2, cluster_pb2, lease_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from rgpu_cluster.core.actions import Grant, Resize
     from rgpu_cluster.core.card import Card, CardId, Holding
@@ -58,12 +58,14 @@ def grant_order(action: Grant) -> agent_pb2.GrantOrder:
             exclusion=request.labels.exclusion,
         ),
         # A server of an earlier release knows no reservations; its lease waits as long.
-        ttl_seconds=request.reserve_seconds or COME_SECONDS,
+        ttl_seconds=request.reserve_seconds or request.come_seconds or COME_SECONDS,
         reserve_seconds=request.reserve_seconds,
+        cards=request.cards,
         least_ppm=request.least_ppm,
         least_bytes=request.least_bytes,
         yields_unused=yields_unused(request),
         first_place=action.first_place,
+        kept=request.kept,
     )
 
 
@@ -168,14 +170,19 @@ def explanation(decided: Decision | Refusal) -> cluster_pb2.ExplainResponse:
         message.others.extend(map(alternative, decided.others))
         message.sentence = why(decided.chosen)
     else:
-        message.sentence = decided.remedy
+        message.sentence = in_short(decided) if decided.each else decided.remedy
     return message
 
 
-def in_short(refusal: Refusal | None) -> str:
-    """Returns why a request waits, in one sentence."""
+def in_short(refusal: Refusal | None, names: Sequence[str] = ()) -> str:
+    """Returns why a request waits, in one sentence. names: those of its alternatives."""
     if refusal is None:
         return "it has just come"
+    if refusal.each:
+        numbers = [f"alternative {number}" for number in range(1, len(refusal.each) + 1)]
+        each = zip(names or numbers, refusal.each, strict=False)
+        said = (f"{name}: {in_short(x) if x.possible else x.remedy}" for name, x in each)
+        return "; ".join(said)
     reasons = excluded(refusal.rejected)
     if not reasons:
         return refusal.remedy
@@ -191,9 +198,14 @@ def in_short(refusal: Refusal | None) -> str:
 
 
 def pool_nodes(
-    pool: Pool, sees: Callable[[str], bool], connected: Callable[[str], bool]
+    pool: Pool,
+    sees: Callable[[str], bool],
+    connected: Callable[[str], bool],
+    ends: Callable[[str], float | None],
 ) -> Iterable[cluster_pb2.PoolNode]:
-    """Yields each node with its cards. sees: whether the caller may see a tenant's leases."""
+    """Yields each node with its cards. sees: whether the caller may see a tenant's leases. ends: in
+    how many seconds a lease ends whose end was announced.
+    """
     for node in sorted(pool.nodes(), key=lambda node: node.name):
         yield cluster_pb2.PoolNode(
             name=node.name,
@@ -205,7 +217,7 @@ def pool_nodes(
             free_bandwidth_bps=max(pool.free_bandwidth(node), 0),
             taints=sorted(node.taints),
             connected=connected(node.name),
-            cards=[_pool_card(pool, card, sees) for card in _cards(node)],
+            cards=[_pool_card(pool, card, sees, ends) for card in _cards(node)],
         )
 
 
@@ -213,7 +225,9 @@ def _cards(node: Node) -> list[Card]:
     return sorted(node.cards, key=lambda card: card.id)
 
 
-def _pool_card(pool: Pool, card: Card, sees: Callable[[str], bool]) -> cluster_pb2.PoolCard:
+def _pool_card(
+    pool: Pool, card: Card, sees: Callable[[str], bool], ends: Callable[[str], float | None]
+) -> cluster_pb2.PoolCard:
     load, held = pool.load(card.id), pool.holdings(card.id)
     mine = [one for one in held if sees(one.tenant)]
     return cluster_pb2.PoolCard(
@@ -225,12 +239,12 @@ def _pool_card(pool: Pool, card: Card, sees: Callable[[str], bool]) -> cluster_p
         used_bytes=min(load.used_bytes, card.memory_bytes),
         pool=card.pool,
         mig=card.mig,
-        leases=[_pool_lease(one) for one in mine],
+        leases=[_pool_lease(one, ends(one.lease)) for one in mine],
         others=len(held) - len(mine),
     )
 
 
-def _pool_lease(one: Holding) -> cluster_pb2.PoolLease:
+def _pool_lease(one: Holding, ends_seconds: float | None) -> cluster_pb2.PoolLease:
     return cluster_pb2.PoolLease(
         request_id=one.lease,
         tenant=one.tenant,
@@ -239,6 +253,7 @@ def _pool_lease(one: Holding) -> cluster_pb2.PoolLease:
         whole=one.whole,
         wanted_ppm=one.elastic.wanted_ppm if one.elastic is not None else 0,
         wanted_bytes=one.elastic.wanted_bytes if one.elastic is not None else 0,
+        ends_seconds=ends_seconds,
     )
 
 

@@ -94,6 +94,7 @@ class ManagerMessage(google.protobuf.message.Message):
     MEASURE_FIELD_NUMBER: builtins.int
     ABANDON_FIELD_NUMBER: builtins.int
     RESIZE_FIELD_NUMBER: builtins.int
+    WARN_FIELD_NUMBER: builtins.int
     @property
     def joined(self) -> global___JoinAnswer: ...
     @property
@@ -110,6 +111,8 @@ class ManagerMessage(google.protobuf.message.Message):
     def abandon(self) -> global___AbandonOrder: ...
     @property
     def resize(self) -> global___ResizeOrder: ...
+    @property
+    def warn(self) -> global___WarnOrder: ...
     def __init__(
         self,
         *,
@@ -120,10 +123,11 @@ class ManagerMessage(google.protobuf.message.Message):
         measure: global___MeasureOrder | None = ...,
         abandon: global___AbandonOrder | None = ...,
         resize: global___ResizeOrder | None = ...,
+        warn: global___WarnOrder | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["abandon", b"abandon", "grant", b"grant", "joined", b"joined", "measure", b"measure", "report", b"report", "resize", b"resize", "revoke", b"revoke", "said", b"said"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["abandon", b"abandon", "grant", b"grant", "joined", b"joined", "measure", b"measure", "report", b"report", "resize", b"resize", "revoke", b"revoke", "said", b"said"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["said", b"said"]) -> typing.Literal["joined", "grant", "revoke", "report", "measure", "abandon", "resize"] | None: ...
+    def HasField(self, field_name: typing.Literal["abandon", b"abandon", "grant", b"grant", "joined", b"joined", "measure", b"measure", "report", b"report", "resize", b"resize", "revoke", b"revoke", "said", b"said", "warn", b"warn"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["abandon", b"abandon", "grant", b"grant", "joined", b"joined", "measure", b"measure", "report", b"report", "resize", b"resize", "revoke", b"revoke", "said", b"said", "warn", b"warn"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["said", b"said"]) -> typing.Literal["joined", "grant", "revoke", "report", "measure", "abandon", "resize", "warn"] | None: ...
 
 global___ManagerMessage = ManagerMessage
 
@@ -146,6 +150,7 @@ class NodeReport(google.protobuf.message.Message):
     LEASES_FIELD_NUMBER: builtins.int
     DEVICES_FIELD_NUMBER: builtins.int
     USES_FIELD_NUMBER: builtins.int
+    PATHS_FIELD_NUMBER: builtins.int
     name: builtins.str
     server: builtins.bytes
     """Random; names the server over restarts. 16 bytes."""
@@ -169,6 +174,12 @@ class NodeReport(google.protobuf.message.Message):
     def uses(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___CardUse]:
         """As of now; what changes here alone makes no report."""
 
+    @property
+    def paths(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___MeasuredPath]:
+        """The classes of paths that it has measured lately. For the agent of a Kubernetes node alone: the
+        manager has had each of them as a PathReport.
+        """
+
     def __init__(
         self,
         *,
@@ -185,8 +196,9 @@ class NodeReport(google.protobuf.message.Message):
         leases: collections.abc.Iterable[global___HeldLease] | None = ...,
         devices: collections.abc.Iterable[rgpu_common.v1.network_pb2.NetDevice] | None = ...,
         uses: collections.abc.Iterable[global___CardUse] | None = ...,
+        paths: collections.abc.Iterable[global___MeasuredPath] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "cards", b"cards", "devices", b"devices", "draining", b"draining", "generation", b"generation", "host", b"host", "leases", b"leases", "name", b"name", "rack", b"rack", "release", b"release", "server", b"server", "uses", b"uses", "zone", b"zone"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "cards", b"cards", "devices", b"devices", "draining", b"draining", "generation", b"generation", "host", b"host", "leases", b"leases", "name", b"name", "paths", b"paths", "rack", b"rack", "release", b"release", "server", b"server", "uses", b"uses", "zone", b"zone"]) -> None: ...
 
 global___NodeReport = NodeReport
 
@@ -248,10 +260,12 @@ class HeldLease(google.protobuf.message.Message):
     NEIGHBOURS_FIELD_NUMBER: builtins.int
     RESERVED_FIELD_NUMBER: builtins.int
     LEFT_SECONDS_FIELD_NUMBER: builtins.int
+    CARDS_FIELD_NUMBER: builtins.int
     ELASTIC_FIELD_NUMBER: builtins.int
     PRIORITY_FIELD_NUMBER: builtins.int
     SINCE_FIELD_NUMBER: builtins.int
     NUMBER_FIELD_NUMBER: builtins.int
+    KEPT_FIELD_NUMBER: builtins.int
     ordinal: builtins.int
     tenant: builtins.str
     share_ppm: builtins.int
@@ -267,11 +281,15 @@ class HeldLease(google.protobuf.message.Message):
     reserved: builtins.bool
     """The lease is a reservation, and ends in so many seconds."""
     left_seconds: builtins.float
+    cards: builtins.int
+    """How many cards it has on all nodes; 0: those of this node alone."""
     priority: builtins.int
     since: builtins.int
     """When it was granted, in seconds since 1970."""
     number: builtins.int
     """The number of the last order that changed its size, or tried to."""
+    kept: builtins.bool
+    """As GrantOrder has it."""
     @property
     def neighbours(self) -> global___Neighbours: ...
     @property
@@ -292,13 +310,15 @@ class HeldLease(google.protobuf.message.Message):
         neighbours: global___Neighbours | None = ...,
         reserved: builtins.bool = ...,
         left_seconds: builtins.float = ...,
+        cards: builtins.int = ...,
         elastic: global___Elastic | None = ...,
         priority: builtins.int = ...,
         since: builtins.int = ...,
         number: builtins.int = ...,
+        kept: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["elastic", b"elastic", "neighbours", b"neighbours"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "elastic", b"elastic", "lease_id", b"lease_id", "left_seconds", b"left_seconds", "memory_bytes", b"memory_bytes", "neighbours", b"neighbours", "number", b"number", "ordinal", b"ordinal", "priority", b"priority", "request_id", b"request_id", "reserved", b"reserved", "share_ppm", b"share_ppm", "since", b"since", "tenant", b"tenant", "whole", b"whole"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "cards", b"cards", "elastic", b"elastic", "kept", b"kept", "lease_id", b"lease_id", "left_seconds", b"left_seconds", "memory_bytes", b"memory_bytes", "neighbours", b"neighbours", "number", b"number", "ordinal", b"ordinal", "priority", b"priority", "request_id", b"request_id", "reserved", b"reserved", "share_ppm", b"share_ppm", "since", b"since", "tenant", b"tenant", "whole", b"whole"]) -> None: ...
 
 global___HeldLease = HeldLease
 
@@ -432,10 +452,12 @@ class GrantOrder(google.protobuf.message.Message):
     NEIGHBOURS_FIELD_NUMBER: builtins.int
     TTL_SECONDS_FIELD_NUMBER: builtins.int
     RESERVE_SECONDS_FIELD_NUMBER: builtins.int
+    CARDS_FIELD_NUMBER: builtins.int
     LEAST_PPM_FIELD_NUMBER: builtins.int
     LEAST_BYTES_FIELD_NUMBER: builtins.int
     YIELDS_UNUSED_FIELD_NUMBER: builtins.int
     FIRST_PLACE_FIELD_NUMBER: builtins.int
+    KEPT_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     attempt: builtins.int
     tenant: builtins.str
@@ -446,6 +468,8 @@ class GrantOrder(google.protobuf.message.Message):
     """More than 0: the lease is a reservation. It ends after so many seconds, whether or not programs
     run in it.
     """
+    cards: builtins.int
+    """How many cards the request has on all nodes."""
     least_ppm: builtins.int
     """How far the lease may shrink. Absent: it keeps that size."""
     least_bytes: builtins.int
@@ -454,6 +478,10 @@ class GrantOrder(google.protobuf.message.Message):
     first_place: builtins.int
     """The place of the first of these cards among all cards of the request, which may be on several
     nodes. It is part of the names of the leases.
+    """
+    kept: builtins.bool
+    """Programs come and go in the lease, which does not end with the first of them. Without programs
+    it ends after ttl_seconds, unless it is kept alive.
     """
     @property
     def ordinals(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
@@ -473,13 +501,15 @@ class GrantOrder(google.protobuf.message.Message):
         neighbours: global___Neighbours | None = ...,
         ttl_seconds: builtins.float = ...,
         reserve_seconds: builtins.float = ...,
+        cards: builtins.int = ...,
         least_ppm: builtins.int | None = ...,
         least_bytes: builtins.int | None = ...,
         yields_unused: builtins.bool = ...,
         first_place: builtins.int = ...,
+        kept: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "neighbours", b"neighbours", "quota", b"quota"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "attempt", b"attempt", "first_place", b"first_place", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "neighbours", b"neighbours", "ordinals", b"ordinals", "quota", b"quota", "request_id", b"request_id", "reserve_seconds", b"reserve_seconds", "tenant", b"tenant", "ttl_seconds", b"ttl_seconds", "whole", b"whole", "yields_unused", b"yields_unused"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "attempt", b"attempt", "cards", b"cards", "first_place", b"first_place", "kept", b"kept", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "neighbours", b"neighbours", "ordinals", b"ordinals", "quota", b"quota", "request_id", b"request_id", "reserve_seconds", b"reserve_seconds", "tenant", b"tenant", "ttl_seconds", b"ttl_seconds", "whole", b"whole", "yields_unused", b"yields_unused"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_least_bytes", b"_least_bytes"]) -> typing.Literal["least_bytes"] | None: ...
     @typing.overload
@@ -518,6 +548,40 @@ class GrantAnswer(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "generation", b"generation", "granted", b"granted", "ground", b"ground", "request_id", b"request_id", "sentence", b"sentence"]) -> None: ...
 
 global___GrantAnswer = GrantAnswer
+
+@typing.final
+class WarnOrder(google.protobuf.message.Message):
+    """Programs of a lease are to know something, and go on. There is no answer, and a server of an
+    earlier release does nothing.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    SENTENCE_FIELD_NUMBER: builtins.int
+    ENDS_SECONDS_FIELD_NUMBER: builtins.int
+    request_id: builtins.str
+    attempt: builtins.int
+    sentence: builtins.str
+    """Empty: the programs are told nothing."""
+    ends_seconds: builtins.float
+    """The lease ends in so many seconds, unless a later order takes that back. Absent: no end of it is
+    announced, or no longer.
+    """
+    def __init__(
+        self,
+        *,
+        request_id: builtins.str = ...,
+        attempt: builtins.int = ...,
+        sentence: builtins.str = ...,
+        ends_seconds: builtins.float | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_ends_seconds", b"_ends_seconds", "ends_seconds", b"ends_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_ends_seconds", b"_ends_seconds", "attempt", b"attempt", "ends_seconds", b"ends_seconds", "request_id", b"request_id", "sentence", b"sentence"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_ends_seconds", b"_ends_seconds"]) -> typing.Literal["ends_seconds"] | None: ...
+
+global___WarnOrder = WarnOrder
 
 @typing.final
 class RevokeOrder(google.protobuf.message.Message):
@@ -676,18 +740,67 @@ class MeasureOrder(google.protobuf.message.Message):
 
     ADDRESS_FIELD_NUMBER: builtins.int
     NODE_FIELD_NUMBER: builtins.int
+    RACK_FIELD_NUMBER: builtins.int
+    NIC_FIELD_NUMBER: builtins.int
     address: builtins.str
     node: builtins.str
     """Comes back in the answer."""
+    rack: builtins.str
+    """Where the other node is, and what network interface it has: the class of the path."""
+    nic: builtins.str
     def __init__(
         self,
         *,
         address: builtins.str = ...,
         node: builtins.str = ...,
+        rack: builtins.str = ...,
+        nic: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "node", b"node"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "nic", b"nic", "node", b"node", "rack", b"rack"]) -> None: ...
 
 global___MeasureOrder = MeasureOrder
+
+@typing.final
+class MeasuredPath(google.protobuf.message.Message):
+    """The figures of the last path to a node of one class, as PathReport has them."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RACK_FIELD_NUMBER: builtins.int
+    NIC_FIELD_NUMBER: builtins.int
+    TRANSPORT_FIELD_NUMBER: builtins.int
+    ROUND_TRIP_NS_FIELD_NUMBER: builtins.int
+    JITTER_NS_FIELD_NUMBER: builtins.int
+    UP_RATE_FIELD_NUMBER: builtins.int
+    DOWN_RATE_FIELD_NUMBER: builtins.int
+    MESSAGE_RATE_FIELD_NUMBER: builtins.int
+    MEASURED_AT_FIELD_NUMBER: builtins.int
+    rack: builtins.str
+    nic: builtins.str
+    transport: builtins.str
+    round_trip_ns: builtins.int
+    jitter_ns: builtins.int
+    up_rate: builtins.int
+    down_rate: builtins.int
+    message_rate: builtins.int
+    measured_at: builtins.int
+    """Seconds since 1970."""
+    def __init__(
+        self,
+        *,
+        rack: builtins.str = ...,
+        nic: builtins.str = ...,
+        transport: builtins.str = ...,
+        round_trip_ns: builtins.int = ...,
+        jitter_ns: builtins.int = ...,
+        up_rate: builtins.int = ...,
+        down_rate: builtins.int = ...,
+        message_rate: builtins.int = ...,
+        measured_at: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["down_rate", b"down_rate", "jitter_ns", b"jitter_ns", "measured_at", b"measured_at", "message_rate", b"message_rate", "nic", b"nic", "rack", b"rack", "round_trip_ns", b"round_trip_ns", "transport", b"transport", "up_rate", b"up_rate"]) -> None: ...
+
+global___MeasuredPath = MeasuredPath
 
 @typing.final
 class PathReport(google.protobuf.message.Message):

@@ -634,6 +634,7 @@ class PoolLease(google.protobuf.message.Message):
     WHOLE_FIELD_NUMBER: builtins.int
     WANTED_PPM_FIELD_NUMBER: builtins.int
     WANTED_BYTES_FIELD_NUMBER: builtins.int
+    ENDS_SECONDS_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     tenant: builtins.str
     share_ppm: builtins.int
@@ -642,6 +643,8 @@ class PoolLease(google.protobuf.message.Message):
     wanted_ppm: builtins.int
     """What was asked for, of a lease that may shrink."""
     wanted_bytes: builtins.int
+    ends_seconds: builtins.float
+    """Its end was announced: it ends in so many seconds, because another tenant is owed the room."""
     def __init__(
         self,
         *,
@@ -652,8 +655,11 @@ class PoolLease(google.protobuf.message.Message):
         whole: builtins.bool = ...,
         wanted_ppm: builtins.int = ...,
         wanted_bytes: builtins.int = ...,
+        ends_seconds: builtins.float | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["memory_bytes", b"memory_bytes", "request_id", b"request_id", "share_ppm", b"share_ppm", "tenant", b"tenant", "wanted_bytes", b"wanted_bytes", "wanted_ppm", b"wanted_ppm", "whole", b"whole"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_ends_seconds", b"_ends_seconds", "ends_seconds", b"ends_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_ends_seconds", b"_ends_seconds", "ends_seconds", b"ends_seconds", "memory_bytes", b"memory_bytes", "request_id", b"request_id", "share_ppm", b"share_ppm", "tenant", b"tenant", "wanted_bytes", b"wanted_bytes", "wanted_ppm", b"wanted_ppm", "whole", b"whole"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_ends_seconds", b"_ends_seconds"]) -> typing.Literal["ends_seconds"] | None: ...
 
 global___PoolLease = PoolLease
 

@@ -171,8 +171,8 @@ class Lease(google.protobuf.message.Message):
     """True: a part of the lease's share (of its memory) is borrowed, because its tenant owns less."""
     borrowed_memory: builtins.bool
     reclaim_seconds: builtins.float
-    """The time until the lease ends because an owner needs its borrowed memory. Absent: no owner
-    needs it.
+    """The time until the lease ends because an owner needs what it borrowed, on this server or of the
+    cluster. Absent: no owner needs it.
     """
     @property
     def quota(self) -> global___Quota: ...

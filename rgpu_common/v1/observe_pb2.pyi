@@ -93,6 +93,7 @@ class LeaseNow(google.protobuf.message.Message):
     COPIES_FIELD_NUMBER: builtins.int
     COPIED_BYTES_FIELD_NUMBER: builtins.int
     COMPILING_FIELD_NUMBER: builtins.int
+    SEAMS_FIELD_NUMBER: builtins.int
     lease_id: builtins.str
     tenant: builtins.str
     key: builtins.str
@@ -124,6 +125,10 @@ class LeaseNow(google.protobuf.message.Message):
     copied_bytes: builtins.int
     compiling: builtins.int
     """Number of sessions for which the driver is loading code now, and perhaps compiling it."""
+    @property
+    def seams(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The seam of each session, sorted: "driver", or the array library "cupy" or "torch"."""
+
     def __init__(
         self,
         *,
@@ -152,8 +157,9 @@ class LeaseNow(google.protobuf.message.Message):
         copies: builtins.int = ...,
         copied_bytes: builtins.int = ...,
         compiling: builtins.int = ...,
+        seams: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["compiling", b"compiling", "copied_bytes", b"copied_bytes", "copied_bytes_per_second", b"copied_bytes_per_second", "copies", b"copies", "device", b"device", "device_ns", b"device_ns", "key", b"key", "launches", b"launches", "launches_per_second", b"launches_per_second", "lease_id", b"lease_id", "memory_limit_bytes", b"memory_limit_bytes", "memory_peak_bytes", b"memory_peak_bytes", "memory_used_bytes", b"memory_used_bytes", "paused", b"paused", "refused_allocations", b"refused_allocations", "sessions", b"sessions", "share_10s_ppm", b"share_10s_ppm", "share_1s_ppm", b"share_1s_ppm", "share_limit_ppm", b"share_limit_ppm", "share_request_ppm", b"share_request_ppm", "tenant", b"tenant", "throttled_ns", b"throttled_ns", "throttled_ppm", b"throttled_ppm", "waiting_ns", b"waiting_ns", "waiting_ppm", b"waiting_ppm"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["compiling", b"compiling", "copied_bytes", b"copied_bytes", "copied_bytes_per_second", b"copied_bytes_per_second", "copies", b"copies", "device", b"device", "device_ns", b"device_ns", "key", b"key", "launches", b"launches", "launches_per_second", b"launches_per_second", "lease_id", b"lease_id", "memory_limit_bytes", b"memory_limit_bytes", "memory_peak_bytes", b"memory_peak_bytes", "memory_used_bytes", b"memory_used_bytes", "paused", b"paused", "refused_allocations", b"refused_allocations", "seams", b"seams", "sessions", b"sessions", "share_10s_ppm", b"share_10s_ppm", "share_1s_ppm", b"share_1s_ppm", "share_limit_ppm", b"share_limit_ppm", "share_request_ppm", b"share_request_ppm", "tenant", b"tenant", "throttled_ns", b"throttled_ns", "throttled_ppm", b"throttled_ppm", "waiting_ns", b"waiting_ns", "waiting_ppm", b"waiting_ppm"]) -> None: ...
 
 global___LeaseNow = LeaseNow
 
@@ -237,6 +243,7 @@ class UsageSeries(google.protobuf.message.Message):
     MEMORY_USED_BYTES_FIELD_NUMBER: builtins.int
     MEMORY_LIMIT_BYTES_FIELD_NUMBER: builtins.int
     LAUNCHES_FIELD_NUMBER: builtins.int
+    SEAMS_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     lease_id: builtins.str
     """Empty in a series for a tenant."""
@@ -262,6 +269,10 @@ class UsageSeries(google.protobuf.message.Message):
     def memory_limit_bytes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     @property
     def launches(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def seams(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Through which seams its programs came: "driver", or the name of an array library."""
+
     def __init__(
         self,
         *,
@@ -278,8 +289,9 @@ class UsageSeries(google.protobuf.message.Message):
         memory_used_bytes: collections.abc.Iterable[builtins.int] | None = ...,
         memory_limit_bytes: collections.abc.Iterable[builtins.int] | None = ...,
         launches: collections.abc.Iterable[builtins.int] | None = ...,
+        seams: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["device", b"device", "key", b"key", "launches", b"launches", "lease_id", b"lease_id", "leases", b"leases", "limit_ppm", b"limit_ppm", "memory_limit_bytes", b"memory_limit_bytes", "memory_used_bytes", b"memory_used_bytes", "request_ppm", b"request_ppm", "share_ppm", b"share_ppm", "tenant", b"tenant", "throttled_ppm", b"throttled_ppm", "waiting_ppm", b"waiting_ppm"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["device", b"device", "key", b"key", "launches", b"launches", "lease_id", b"lease_id", "leases", b"leases", "limit_ppm", b"limit_ppm", "memory_limit_bytes", b"memory_limit_bytes", "memory_used_bytes", b"memory_used_bytes", "request_ppm", b"request_ppm", "seams", b"seams", "share_ppm", b"share_ppm", "tenant", b"tenant", "throttled_ppm", b"throttled_ppm", "waiting_ppm", b"waiting_ppm"]) -> None: ...
 
 global___UsageSeries = UsageSeries
 

@@ -90,6 +90,7 @@ class Session(google.protobuf.message.Message):
     USAGE_FIELD_NUMBER: builtins.int
     TRANSPORT_FIELD_NUMBER: builtins.int
     COMPILING_FIELD_NUMBER: builtins.int
+    SEAM_FIELD_NUMBER: builtins.int
     session_id: builtins.int
     tenant: builtins.str
     lease_id: builtins.str
@@ -106,6 +107,8 @@ class Session(google.protobuf.message.Message):
     """"unix", "tcp", "tls", ..."""
     compiling: builtins.bool
     """True: the driver is loading code for the session now, and perhaps compiling it."""
+    seam: builtins.str
+    """The array library that the session uses, "cupy" or "torch"; empty at the driver seam."""
     @property
     def usage(self) -> global___Usage: ...
     def __init__(
@@ -125,9 +128,10 @@ class Session(google.protobuf.message.Message):
         usage: global___Usage | None = ...,
         transport: builtins.str = ...,
         compiling: builtins.bool = ...,
+        seam: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["age_seconds", b"age_seconds", "client_pid", b"client_pid", "compiling", b"compiling", "device", b"device", "lease_id", b"lease_id", "lease_key", b"lease_key", "peer", b"peer", "program", b"program", "session_id", b"session_id", "state", b"state", "tenant", b"tenant", "transport", b"transport", "usage", b"usage", "worker_pid", b"worker_pid"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["age_seconds", b"age_seconds", "client_pid", b"client_pid", "compiling", b"compiling", "device", b"device", "lease_id", b"lease_id", "lease_key", b"lease_key", "peer", b"peer", "program", b"program", "seam", b"seam", "session_id", b"session_id", "state", b"state", "tenant", b"tenant", "transport", b"transport", "usage", b"usage", "worker_pid", b"worker_pid"]) -> None: ...
 
 global___Session = Session
 
@@ -236,6 +240,7 @@ class LeaseUsage(google.protobuf.message.Message):
     SHARE_REQUEST_PPM_FIELD_NUMBER: builtins.int
     SHARE_LIMIT_PPM_FIELD_NUMBER: builtins.int
     USAGE_FIELD_NUMBER: builtins.int
+    ENDS_SECONDS_FIELD_NUMBER: builtins.int
     lease_id: builtins.str
     lease_key: builtins.str
     tenant: builtins.str
@@ -243,6 +248,10 @@ class LeaseUsage(google.protobuf.message.Message):
     memory_limit_bytes: builtins.int
     share_request_ppm: builtins.int
     share_limit_ppm: builtins.int
+    ends_seconds: builtins.float
+    """The lease ends in so many seconds: it is a reservation, or its end was announced because an owner
+    needs what it borrowed. Absent: no end is known.
+    """
     @property
     def usage(self) -> global___Usage:
         """The memory in use now. The other counters cover the time since the lease began, including ended
@@ -260,9 +269,11 @@ class LeaseUsage(google.protobuf.message.Message):
         share_request_ppm: builtins.int = ...,
         share_limit_ppm: builtins.int = ...,
         usage: global___Usage | None = ...,
+        ends_seconds: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["device", b"device", "lease_id", b"lease_id", "lease_key", b"lease_key", "memory_limit_bytes", b"memory_limit_bytes", "share_limit_ppm", b"share_limit_ppm", "share_request_ppm", b"share_request_ppm", "tenant", b"tenant", "usage", b"usage"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_ends_seconds", b"_ends_seconds", "ends_seconds", b"ends_seconds", "usage", b"usage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_ends_seconds", b"_ends_seconds", "device", b"device", "ends_seconds", b"ends_seconds", "lease_id", b"lease_id", "lease_key", b"lease_key", "memory_limit_bytes", b"memory_limit_bytes", "share_limit_ppm", b"share_limit_ppm", "share_request_ppm", b"share_request_ppm", "tenant", b"tenant", "usage", b"usage"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_ends_seconds", b"_ends_seconds"]) -> typing.Literal["ends_seconds"] | None: ...
 
 global___LeaseUsage = LeaseUsage
 

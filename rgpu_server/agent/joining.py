@@ -15,12 +15,14 @@ import grpc.aio
 from rgpu_common.aio_channels import open_aio_channel
 from rgpu_common.clusters import ADMITTED, MAX_MESSAGE_BYTES
 from rgpu_common.credentials import call_metadata
+from rgpu_common.tasks import end
 from rgpu_common.v1 import agent_pb2, agent_pb2_grpc
 from rgpu_server.agent.measuring import Measuring
 from rgpu_server.agent.orders import ground_of
 
 if TYPE_CHECKING:
     from rgpu_common.endpoints import Endpoint
+    from rgpu_server.agent.measured import MeasuredPaths
     from rgpu_server.agent.orders import Orders
     from rgpu_server.agent.reports import Reports
 
@@ -43,16 +45,23 @@ _OPTIONS = (
 class Joining:
     """Joins the manager at `manager`, for as long as the server runs.
 
-    token_file: the file with the access token for the manager, or "".
+    token_file: the file with the access token for the manager, or "". measured: remembers the
+    paths that the manager has had measured.
     """
 
     def __init__(
-        self, manager: Endpoint, token_file: str, reports: Reports, orders: Orders
+        self,
+        manager: Endpoint,
+        token_file: str,
+        reports: Reports,
+        orders: Orders,
+        measured: MeasuredPaths,
     ) -> None:
         self._manager = manager
         self._token_file = token_file
         self._reports = reports
         self._orders = orders
+        self._measured = measured
         self._task: asyncio.Task[None] | None = None
         self._stream: _Stream | None = None
         self._leaves = False
@@ -70,8 +79,7 @@ class Joining:
         """Leaves the cluster. The manager counts the node as lost after a while."""
         self._leaves = True
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await end([self._task])
 
     async def _run(self) -> None:
         pause, said = _FIRST_PAUSE, ""
@@ -94,7 +102,7 @@ class Joining:
         async with open_aio_channel(self._manager, environment, _OPTIONS) as channel:
             stub = agent_pb2_grpc.AgentServiceStub(channel)
             call = stub.Join(metadata=call_metadata(environment))
-            self._stream = stream = _Stream(call, self._reports, self._orders)
+            self._stream = stream = _Stream(call, self._reports, self._orders, self._measured)
             try:
                 await stream.run()
             except grpc.aio.AioRpcError as error:
@@ -120,12 +128,14 @@ def _sentence(error: grpc.aio.AioRpcError) -> str:
 class _Stream:
     """One stream. Answers go out first; a report only if it says something new."""
 
-    def __init__(self, call: Any, reports: Reports, orders: Orders) -> None:
+    def __init__(
+        self, call: Any, reports: Reports, orders: Orders, measured: MeasuredPaths
+    ) -> None:
         self.joined = False
         self._call = call
         self._reports = reports
         self._orders = orders
-        self._measuring = Measuring(self._measured)
+        self._measuring = Measuring(self._answer_path, measured)
         self._generation = 0
         self._said: agent_pb2.NodeReport | None = None
         self._answers: deque[agent_pb2.AgentMessage] = deque()
@@ -147,12 +157,11 @@ class _Stream:
                     return
                 self._heard(message)
         finally:
-            writer.cancel()
-            # InvalidStateError: the call was over when the writer came to it.
-            with contextlib.suppress(
-                asyncio.CancelledError, asyncio.InvalidStateError, grpc.aio.AioRpcError
-            ):
-                await writer
+            await end([writer])
+            if not writer.cancelled():
+                # InvalidStateError: the call was over when the writer came to it.
+                with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
+                    writer.result()
 
     async def _admitted(self) -> bool:
         """Waits until the manager has admitted this node, or has ended the call.
@@ -194,6 +203,8 @@ class _Stream:
             self._answer(agent_pb2.AgentMessage(revoked=answer))
         elif kind == "abandon":
             self._orders.abandon(message.abandon.request_id, message.abandon.attempt)
+        elif kind == "warn":
+            self._orders.warn(message.warn)
         elif kind == "resize":
             resized = self._orders.resize(message.resize)
             # Every report after this one tells of the size.
@@ -220,7 +231,7 @@ class _Stream:
             answer.sentence, answer.ground = refusal.sentence, ground_of(refusal)
         self._answer(agent_pb2.AgentMessage(granted=answer))
 
-    def _measured(self, path: agent_pb2.PathReport) -> None:
+    def _answer_path(self, path: agent_pb2.PathReport) -> None:
         self._answer(agent_pb2.AgentMessage(path=path))
 
     def _answer(self, message: agent_pb2.AgentMessage) -> None:

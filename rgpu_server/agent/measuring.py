@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from netprobe.prober import Measurement
+    from rgpu_server.agent.measured import MeasuredPaths
 
 # What one measurement may cost, and how many may wait for their turn.
 _BUDGET = ProbeBudget(seconds=0.1, bytes=16 << 20)
@@ -24,10 +25,13 @@ _NS = 1_000_000_000
 
 
 class Measuring:
-    """answer: is called with each result."""
+    """answer: is called with each result. measured: remembers it."""
 
-    def __init__(self, answer: Callable[[agent_pb2.PathReport], None]) -> None:
+    def __init__(
+        self, answer: Callable[[agent_pb2.PathReport], None], measured: MeasuredPaths
+    ) -> None:
         self._answer = answer
+        self._measured = measured
         self._waiting: deque[agent_pb2.MeasureOrder] = deque(maxlen=_MOST_WAITING)
         self._task: asyncio.Task[None] | None = None
 
@@ -46,7 +50,9 @@ class Measuring:
     async def _work(self) -> None:
         while self._waiting:
             order = self._waiting.popleft()
-            self._answer(await asyncio.to_thread(measure, order))
+            path = await asyncio.to_thread(measure, order)
+            self._measured.note(order, path)
+            self._answer(path)
 
 
 def measure(order: agent_pb2.MeasureOrder) -> agent_pb2.PathReport:

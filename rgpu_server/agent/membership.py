@@ -1,16 +1,18 @@
-"""Joins a server to the cluster that its configuration names."""
+"""What acts for this server as a node: it joins a cluster, and takes orders for its leases."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from rgpu_common.clusters import manager_endpoint
 from rgpu_common.endpoints import TcpEndpoint, UcxEndpoint
 from rgpu_common.errors import UsageError
 from rgpu_server.agent.joining import Joining
+from rgpu_server.agent.measured import MeasuredPaths
 from rgpu_server.agent.orders import Orders
 from rgpu_server.agent.reports import Reports, Standing
 from rgpu_server.agent.yielding import Yielding
@@ -35,28 +37,47 @@ class Membership:
     server: bytes
 
 
-def join(cluster: Cluster, bound: Sequence[Endpoint], parts: Membership) -> Joining | None:
-    """Begins to join; None if the configuration names no manager.
-
-    Raises:
-        UsageError: the node has no name, or no address for programs.
+class Agency:
+    """The orders, the reports and the measured paths of a server, which the manager's stream and
+    the agent of a Kubernetes node share.
     """
-    if not cluster.join:
-        return None
-    manager = manager_endpoint(cluster.join)
-    conductor = parts.conductor
-    address = cluster.advertise or advertised(bound, manager)
-    standing = Standing.of(cluster, parts.server, address)
-    yielding = Yielding(conductor.pages.charged, conductor.clock)
-    reports = Reports(standing, conductor, parts.inventory, yielding)
-    orders = Orders(Control(conductor), conductor.node, conductor.clock, yielding)
-    joining = Joining(manager, cluster.token_file, reports, orders)
-    conductor.on_change = joining.changed
-    joining.start()
-    return joining
+
+    def __init__(self, cluster: Cluster, bound: Sequence[Endpoint], parts: Membership) -> None:
+        self._cluster = cluster
+        self._bound = bound
+        self._parts = parts
+        self.conductor = conductor = parts.conductor
+        self.measured = MeasuredPaths()
+        self._yielding = Yielding(conductor.pages.charged, conductor.clock)
+        self.orders = Orders(Control(conductor), conductor.node, conductor.clock, self._yielding)
+
+    @cached_property
+    def reports(self) -> Reports:
+        """What makes reports; UsageError: the node has no name, or no address for programs."""
+        cluster = self._cluster
+        manager = manager_endpoint(cluster.join) if cluster.join else None
+        address = cluster.advertise or advertised(self._bound, manager)
+        standing = Standing.of(cluster, self._parts.server, address)
+        return Reports(standing, self.conductor, self._parts.inventory, self._yielding)
+
+    def join(self) -> Joining | None:
+        """Begins to join the cluster that the configuration names; None: it names no manager.
+
+        Raises:
+            UsageError: as `reports`.
+        """
+        if not self._cluster.join:
+            return None
+        manager = manager_endpoint(self._cluster.join)
+        joining = Joining(
+            manager, self._cluster.token_file, self.reports, self.orders, self.measured
+        )
+        self.conductor.listeners.append(joining.changed)
+        joining.start()
+        return joining
 
 
-def advertised(bound: Sequence[Endpoint], manager: Endpoint) -> str:
+def advertised(bound: Sequence[Endpoint], manager: Endpoint | None) -> str:
     """Returns the address at which programs reach a server that listens on `bound`.
 
     Where the server listens on all addresses, that is the one from which it reaches the manager.
@@ -74,7 +95,7 @@ def advertised(bound: Sequence[Endpoint], manager: Endpoint) -> str:
     return str(first)
 
 
-def _own_address(manager: Endpoint) -> str:
+def _own_address(manager: Endpoint | None) -> str:
     """Returns the address from which this machine reaches the manager, or ""."""
     if not isinstance(manager, TcpEndpoint):
         return ""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rgpu_common.clusters import (
+    AGENT_ATTEMPT,
     MAX_REQUEST_CARDS,
     MAX_RESERVE_SECONDS,
     is_request_id,
@@ -51,10 +52,11 @@ class Orders:
         self._clock = clock
         self._attempts = Attempts()
 
-    def grant(self, order: agent_pb2.GrantOrder) -> Refusal | None:
+    def grant(self, order: agent_pb2.GrantOrder, *, any_attempt: bool = False) -> Refusal | None:
         """Grants all leases of a request on this node, or none.
 
-        The same order again changes nothing. Returns why there is no lease, else None.
+        The same order again changes nothing. any_attempt: nor does one for the same cards of
+        another attempt. Returns why there is no lease, else None.
         """
         wrong = _wrong(order)
         if wrong:
@@ -64,7 +66,7 @@ class Orders:
             return Refusal(Code.LEASE_ENDED, sentence)
         held = self._held(order.request_id)
         if held:
-            return _as_held(order, held)
+            return _as_held(order, held, any_attempt=any_attempt)
         granted = []
         for place, ordinal in enumerate(order.ordinals, start=order.first_place):
             answer = self._grant_one(order, place, ordinal)
@@ -105,12 +107,25 @@ class Orders:
         answer.least_bytes = elastic.least_bytes if elastic is not None else answer.memory_bytes
         return answer
 
-    def revoke(self, request: str, attempt: int, why: str = "") -> None:
-        """Ends the leases of this attempt and of earlier ones, and refuses later grants of them."""
-        self._attempts.revoke(request, attempt, self._clock.now())
+    def revoke(self, request: str, attempt: int, why: str = "", *, remember: bool = True) -> None:
+        """Ends the leases of this attempt and of earlier ones. remember: refuses later grants of
+        them as well.
+
+        An attempt of a Kubernetes node's agent is not remembered, for it is later than all of a
+        manager that may grant to the same claim again.
+        """
+        if remember and attempt < AGENT_ATTEMPT:
+            self._attempts.revoke(request, attempt, self._clock.now())
         for lease in self._held(request):
             if lease.booked is not None and lease.booked.attempt <= attempt:
                 self._control.revoke(lease.id, why[:_MAX_SENTENCE])
+
+    def keep(self, request: str, ttl_seconds: float) -> bool:
+        """Keeps the kept leases of a request alive; False if there are none."""
+        kept = [lease for lease in self._held(request) if lease.kept]
+        for lease in kept:
+            self._control.keep_alive(lease.id, ttl_seconds)
+        return bool(kept)
 
     def _knows(self, ordinal: int) -> bool:
         return any(device.ordinal == ordinal for device in self._node.devices)
@@ -120,6 +135,17 @@ class Orders:
         for lease in self._held(request):
             if lease.awaited and lease.booked is not None and lease.booked.attempt == attempt:
                 self._control.revoke(lease.id)
+
+    def warn(self, order: agent_pb2.WarnOrder) -> None:
+        """Tells the programs of an attempt something; they go on. Notes when its leases end."""
+        ends_at = None
+        if order.HasField("ends_seconds") and 0 <= order.ends_seconds <= MAX_RESERVE_SECONDS:
+            ends_at = self._clock.now() + order.ends_seconds
+        for lease in self._held(order.request_id):
+            if lease.booked is not None and lease.booked.attempt == order.attempt:
+                lease.announced_at = ends_at
+                if order.sentence:
+                    self._control.warn(lease.id, order.sentence[:_MAX_SENTENCE])
 
     def _held(self, request: str) -> list[Lease]:
         return [
@@ -149,10 +175,12 @@ def ground_of(refusal: Refusal) -> agent_pb2.Ground.ValueType:
     return _GROUNDS.get(refusal.code, agent_pb2.GROUND_UNSPECIFIED)
 
 
-def _as_held(order: agent_pb2.GrantOrder, held: list[Lease]) -> Refusal | None:
+def _as_held(
+    order: agent_pb2.GrantOrder, held: list[Lease], *, any_attempt: bool
+) -> Refusal | None:
     attempts = {lease.booked.attempt for lease in held if lease.booked is not None}
     same = sorted(lease.device for lease in held) == sorted(order.ordinals)
-    if attempts == {order.attempt} and same:
+    if same and (any_attempt or attempts == {order.attempt}):
         return None
     sentence = f"this server has leases of request {order.request_id} from another attempt"
     return Refusal(Code.LEASE_EXISTS, sentence)
@@ -192,6 +220,8 @@ def _booked(order: agent_pb2.GrantOrder, card_bytes: int) -> Booked:
         least_bytes=order.least_bytes if order.HasField("least_bytes") else -1,
         unused=order.yields_unused,
         since=int(time.time()),
+        cards=order.cards,
+        kept=order.kept,
     )
 
 
@@ -209,6 +239,8 @@ def _wrong(order: agent_pb2.GrantOrder) -> str:
         return f"the order names {cards} cards from place {order.first_place} on"
     if len(set(order.ordinals)) < len(order.ordinals):
         return "the order names a card twice"
+    if order.kept and order.reserve_seconds:
+        return "a lease is kept or reserved, and not both"
     if not 0 <= order.reserve_seconds <= MAX_RESERVE_SECONDS:  # nor a number that is none
         return f"a card is reserved for at most {MAX_RESERVE_SECONDS} s"
     if any(

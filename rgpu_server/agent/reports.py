@@ -146,7 +146,8 @@ def _lease(lease: Lease) -> agent_pb2.HeldLease:
     # A lease that has ended takes room until its last session is gone, but is nobody's any more.
     if booked is not None and lease.state is LeaseState.ACTIVE:
         held.request_id, held.attempt = booked.request, booked.attempt
-        held.whole, held.reserved = booked.whole, booked.reserved
+        held.whole, held.reserved, held.kept = booked.whole, booked.reserved, booked.kept
+        held.cards = booked.cards if booked.reserved else 0
         held.neighbours.affinity = booked.affinity
         held.neighbours.anti_affinity = booked.anti_affinity
         held.neighbours.exclusion = booked.exclusion

@@ -12,6 +12,7 @@ from rgpu_cluster.core import together
 from rgpu_cluster.core.actions import Action, Grant
 from rgpu_cluster.core.limits import SECOND, Limits
 from rgpu_cluster.core.manager import Manager
+from rgpu_cluster.core.paths import End, Figures
 
 LIMITS = Limits(tries=8, silence_ns=10**6 * SECOND)
 MANY = 60
@@ -74,8 +75,9 @@ def test_each_event_tries_few_of_one_tenant_and_all_get_their_turn(counted: Coun
     other = request(2, tenant="b", memory_bytes=70 * GIB)
     desk.tell(ev.Asked(other, wait=True))
     before = counted.searches
-    # The card has room again, and a second one joins that is too small for the crowd.
-    granted = desk.tell(ev.NodeReported(node("small", memory=GIB), {}))
+    # What is known of the network may make any card usable.
+    end, figures = End("", ""), Figures(1000, 0, 1, 1, 1)
+    granted = desk.tell(ev.PathMeasured(end, end, figures))
     assert counted.searches - before <= LIMITS.tries + 1
     assert not granted
     rounds = 0
@@ -86,3 +88,20 @@ def test_each_event_tries_few_of_one_tenant_and_all_get_their_turn(counted: Coun
     granted += desk.tell(ev.Revoked(desk.full.id, "n1", 1))
     placed = [action.request.id for action in granted if isinstance(action, Grant)]
     assert placed
+
+
+def test_a_card_that_is_too_small_for_all_is_looked_at_without_a_search(counted: Counted) -> None:
+    desk = Desk()
+    before = counted.searches
+    assert not desk.tell(ev.NodeReported(node("small", memory=GIB), {}))
+    assert counted.searches == before
+    said = desk.tell(ev.NodeReported(node("large"), {}))
+    assert any(isinstance(action, Grant) for action in said)
+
+
+def test_an_event_looks_at_few_cards_for_one_tenant(counted: Counted) -> None:
+    """Then its requests count as tried anew, which is bounded."""
+    desk = Desk()
+    before = counted.searches
+    desk.tell(ev.NodeReported(node("small", 16, memory=GIB), {}))
+    assert 0 < counted.searches - before <= LIMITS.tries

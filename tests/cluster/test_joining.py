@@ -89,7 +89,7 @@ def _join(answer: Answer, *, late: bool) -> None:
 
     async def run(port: int) -> None:
         reports = _Reports(over if late else None)
-        agent = Joining(TcpEndpoint("127.0.0.1", port), "", reports, None)  # type: ignore[arg-type]
+        agent = Joining(TcpEndpoint("127.0.0.1", port), "", reports, None, None)  # type: ignore[arg-type]
         agent.start()
         try:
             assert await asyncio.to_thread(enough.wait, 60)

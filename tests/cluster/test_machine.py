@@ -17,6 +17,7 @@ from cluster.world import World
 from rgpu_cluster.core import events as ev
 from rgpu_cluster.core.book import Stage
 from rgpu_cluster.core.card import CardId, Labels, size_of
+from rgpu_cluster.core.choices import choose, numbers_of, over_quota
 from rgpu_cluster.core.decision import Refusal
 from rgpu_cluster.core.limits import SECOND
 from rgpu_cluster.core.quotas import Accounts, Quotas, TenantQuota
@@ -62,16 +63,30 @@ def random_request(chance: random.Random, number: int) -> Request:
         max_per_zone=0 if one_node else chance.choice((0, 0, 2)),
         labels=Labels(exclusion=chance.choice(("", "", "", "x"))),
         priority=chance.choice((0, 0, 1)),
-        reserve_seconds=chance.choice((0, 0, 0, 0, 5, 60, 600)) if one_node else 0,
+        reserve_seconds=chance.choice((0, 0, 0, 0, 5, 60, 600)) if chance.random() < 0.4 else 0,
         **leasts,
     )
 
 
+def alternatives(chance: random.Random, one: Request, number: int) -> tuple[Request, ...]:
+    """What a request takes as well, for some requests."""
+    if chance.random() < 0.7:
+        return ()
+    made = [random_request(chance, number) for _ in range(chance.choice((1, 2, 3)))]
+    kept = {name: getattr(one, name) for name in ("id", "tenant", "priority", "reserve_seconds")}
+    return tuple(replace(other, **kept) for other in made)
+
+
 def ask_gang(world: World, chance: random.Random, number: int) -> None:
-    """Members that are alike, as the runs of one program are."""
-    size, one = chance.choice((2, 3)), random_request(chance, number)
+    """Members that are alike, as the runs of one program are; or not."""
+    size, one, alike = chance.choice((2, 3)), random_request(chance, number), chance.random() < 0.6
     for member in range(size):
-        world.ask(replace(one, id=f"{one.id}-{member}"), gang=f"gang-{number}", size=size)
+        if not alike:
+            other = random_request(chance, number)
+            one = replace(other, tenant=one.tenant, reserve_seconds=one.reserve_seconds)
+        mine = replace(one, id=f"{one.id}-{member}")
+        others = alternatives(chance, mine, number)
+        world.ask(mine, gang=f"gang-{number}", size=size, others=others)
 
 
 def step(world: World, chance: random.Random, number: int) -> None:
@@ -80,7 +95,8 @@ def step(world: World, chance: random.Random, number: int) -> None:
     world.expire()
     roll = chance.random()
     if roll < 0.2 and len(world.alive) < MOST_ALIVE:
-        world.ask(random_request(chance, number))
+        one = random_request(chance, number)
+        world.ask(one, others=alternatives(chance, one, number))
     elif roll < 0.25 and len(world.alive) < MOST_ALIVE:
         ask_gang(world, chance, number)
     elif roll < 0.28 and world.told:
@@ -163,7 +179,8 @@ def check_leases(world: World) -> dict[str, set[CardId]]:
             held.setdefault(request, set()).update(there)
             attempts.setdefault(request, set()).update(one.attempt for one in there.values())
     for request, cards_of in held.items():
-        assert len(cards_of) == world.alive[request].cards, "a request with some of its cards"
+        sizes = {one.cards for one in (world.alive[request], *world.others[request])}
+        assert len(cards_of) in sizes, "a request with some of its cards"
         assert len(attempts[request]) == 1
         told = world.told.get(request)
         assert told is None or set(told) == cards_of, "a program runs on other cards"
@@ -196,16 +213,19 @@ def check_line(world: World) -> None:
     gangs = [(entry, line.gang(entry.gang) if entry.gang else [entry]) for entry in line]
     # The others of an incomplete gang have ended before it began.
     whole = [(entry, gang) for entry, gang in gangs if len(gang) >= entry.gang_size]
+    for _, gang in whole:
+        for number in numbers_of(gang):
+            asked = [one.at(number) for one in gang]
+            if not accounts.why_not(asked)[0]:
+                accounts.not_placed(*asked)
     for entry, gang in whole:
-        if not accounts.why_not([x.request for x in gang])[0]:
-            accounts.not_placed(entry.request)
-    for entry, gang in whole:
-        if accounts.why_not([one.request for one in gang])[0]:
-            continue
-        answer = place_all(pool, gang, world.manager.paths, PRESETS["fgd"])
-        assert isinstance(answer, Refusal), "a card is free while a fitting request waits"
-        if not entry.gang:
-            assert not somebody_gives_way(world, entry.request), entry
+        over = over_quota(gang, accounts, line, 0)
+        for number in set(numbers_of(gang)) - set(over):
+            choose(gang, number)
+            answer = place_all(pool, gang, world.manager.paths, PRESETS["fgd"])
+            assert isinstance(answer, Refusal), "a card is free while a fitting request waits"
+            assert not somebody_gives_way(world, [one.request for one in gang]), entry
+        choose(gang, 0)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

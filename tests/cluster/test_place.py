@@ -203,8 +203,8 @@ def test_a_node_that_drains_takes_nothing_new() -> None:
     ("options", "sentence"),
     [
         ({"memory_bytes": 200 * GIB}, "the largest card has"),
-        ({"model": "B200"}, "the pool has no B200; it has H100"),
-        ({"pool": "research"}, "there is no pool 'research'; there is none"),
+        ({"model": "B200"}, "the pool has no B200; it has H100: name one of them with --model"),
+        ({"pool": "research"}, "there is no pool 'research', nor any other; leave out --pool"),
     ],
 )
 def test_what_no_card_can_have_is_refused_with_what_there_is(options: dict, sentence: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 from cluster.samples import GIB, PERCENT, node, request
 from rgpu_cluster.core import events as ev
 from rgpu_cluster.core.actions import Action, Denied, Grant
+from rgpu_cluster.core.card import Labels
 from rgpu_cluster.core.limits import SECOND
 from rgpu_cluster.core.manager import Manager
 from rgpu_cluster.core.quotas import Quotas, TenantQuota
@@ -77,7 +78,10 @@ def test_a_tenant_waits_at_its_quota_although_a_card_is_free() -> None:
 def test_a_request_beyond_the_quota_says_so() -> None:
     desk = Desk(a=ONE)
     desk.ask(1, "a", wait=True, cards=2, **WHOLE)
-    assert desk.denied == {"run-1": "tenant a may have shares of 1 cards in all in this cluster"}
+    says = (
+        "tenant a may have shares of 1 cards in all in this cluster; ask for less, or for a larger"
+    )
+    assert desk.denied == {"run-1": f"{says} quota"}
     desk.ask(2, "a", share_ppm=60 * PERCENT)
     desk.ask(3, "a", wait=False, share_ppm=60 * PERCENT)
     assert "wait for room with --wait" in desk.denied["run-3"]
@@ -133,3 +137,59 @@ def test_a_wrong_quota_is_refused(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises((ConfigError, UsageError), match="tenants"):
         load_manager_config(file, {})
+
+
+def test_a_priority_above_the_tenants_is_denied_before_leases_make_room() -> None:
+    quotas = Quotas({"*": TenantQuota(max_priority=0), "a": TenantQuota(max_priority=7)})
+    manager = Manager(quotas=quotas)
+    manager.handle(ev.NodeReported(node("n1"), {}), 0)
+    said = manager.handle(ev.Asked(request(1, priority=8)), 0)
+    (denied,) = [one for one in said if isinstance(one, Denied)]
+    assert denied.why == (
+        "a priority of 8 was asked for, and tenant a may have 7 at most; lower --priority"
+    )
+    said = manager.handle(ev.Asked(request(2, tenant="b", priority=1)), 0)
+    assert "tenant b may have 0 at most" in str(said)
+    said = manager.handle(ev.Asked(request(3, priority=7)), 0)
+    assert not [one for one in said if isinstance(one, Denied)]
+
+
+def test_a_card_that_a_tenant_keeps_from_others_counts_as_a_whole() -> None:
+    """Else small shares would keep all cards of the cluster."""
+    for quota in (ONE, BORROWS):
+        desk = Desk(a=quota)
+        small = {"share_ppm": 10 * PERCENT, "memory_bytes": GIB}
+        alone = {**small, "labels": Labels(exclusion="mine")}
+        first = desk.ask(1, "a", **alone)
+        desk.ask(2, "a", **alone)
+        desk.ask(4, "b", **small)
+        assert desk.granted == ["run-1", "run-4"]
+        desk.ask(5, "a", wait=False, **alone)
+        assert desk.denied["run-5"].startswith(
+            "tenant a may have shares of 1 cards in all in this cluster, and cards that it keeps "
+            "from others by exclusion count as a whole"
+        )
+        desk.end(first)
+        assert desk.granted == ["run-1", "run-4", "run-2"]
+
+
+def test_leases_of_one_word_share_a_card_within_the_quota() -> None:
+    desk = Desk(a=TenantQuota(share_ppm=2 * PPM))
+    alone = {"share_ppm": 40 * PERCENT, "memory_bytes": GIB, "labels": Labels(exclusion="mine")}
+    for number in (1, 2, 3):
+        desk.ask(number, "a", **alone)
+    cards = [sorted(desk.manager.pool.leases()[f"run-{n}"]) for n in (1, 2)]
+    assert cards[0] == cards[1]
+    assert desk.granted == ["run-1", "run-2", "run-3"]
+    # Now both cards are its own, and the quota is full.
+    desk.ask(4, "a", wait=False, share_ppm=10 * PERCENT, memory_bytes=GIB)
+    assert "may have shares of 2 cards" in desk.denied["run-4"]
+
+
+def test_memory_of_such_a_card_counts_as_a_whole() -> None:
+    desk = Desk(a=TenantQuota(memory_bytes=100 * GIB))
+    alone = {"share_ppm": 0, "memory_bytes": GIB, "labels": Labels(exclusion="mine")}
+    desk.ask(1, "a", **alone)
+    desk.ask(2, "a", wait=False, share_ppm=0, memory_bytes=30 * GIB)
+    assert desk.granted == ["run-1"]
+    assert "may have 100 GiB in all" in desk.denied["run-2"]

@@ -129,9 +129,36 @@ def test_one_is_found_by_its_id_and_by_its_name_and_only_by_its_tenant() -> None
     for text in (ID, "train"):
         found = known.find(text, "a")
         assert isinstance(found, Reservation)
-        assert (found.ordinals, found.until) == ((0, 1), 1100.0)
+        assert found.parts == {"n1": ((0, 1), 1100.0)}
+        assert found.until == 1100.0
+        assert found.missing == 0
         assert known.find(text, "b") == ""
         assert "tenant b has no reservation" in known.why_none(text, "b", 1000.0)
+
+
+def test_one_of_two_nodes_lacks_cards_until_both_have_reported() -> None:
+    known = told(held(cards=3))
+    found = known.get(ID)
+    assert found is not None
+    assert found.missing == 2
+    known.heard("n2", [held(ordinal=1, cards=3, left=90.0), held(ordinal=0, cards=3)], 1000.0)
+    found = known.get(ID)
+    assert found is not None
+    assert (list(found.parts), found.missing, found.until) == (["n1", "n2"], 0, 1090.0)
+    known.heard("n1", [], 1010.0)
+    found = known.get(ID)
+    assert found is not None
+    assert found.missing == 1
+    known.heard("n2", [], 1010.0)
+    assert known.get(ID) is None
+
+
+def test_two_tenants_have_no_reservation_together() -> None:
+    known = told(held(cards=2))
+    known.heard("n2", [held(cards=2, tenant="b")], 1000.0)
+    found = known.get(ID)
+    assert found is not None
+    assert (found.tenant, list(found.parts), found.missing) == ("b", ["n2"], 1)
 
 
 def test_a_name_that_two_have_is_refused_with_both_ids() -> None:

@@ -300,7 +300,7 @@ def test_slices_and_gpus_are_told_apart() -> None:
     chosen = decide(pool, request(memory_bytes=GIB, mig="1g.10gb", cards=7, whole=True)).chosen
     assert {card.ordinal for card in chosen.cards} == set(range(1, 8))
     said = refuse(pool, request(mig="2g.20gb")).remedy
-    assert said == "no card is a MIG slice 2g.20gb; there are 1g.10gb"
+    assert said == "no card is a MIG slice 2g.20gb; name one of 1g.10gb with --mig"
     said = refuse(pool, request(mig="1g.10gb", memory_bytes=20 * GIB)).remedy
     assert "the largest card has 10 GiB" in said
     assert "all cards are MIG slices" in refuse(

@@ -47,6 +47,7 @@ class World:
     alive: dict[str, Request] = field(default_factory=dict)
     told: dict[str, tuple[CardId, ...]] = field(default_factory=dict)
     gangs: dict[str, tuple[str, int]] = field(default_factory=dict)
+    others: dict[str, tuple[Request, ...]] = field(default_factory=dict)
     quotas: Quotas = field(default_factory=lambda: Quotas({}))
     post: list[Grant | Revoke | Resize | Abandon] = field(default_factory=list)
     replies: list[ev.Event] = field(default_factory=list)
@@ -114,10 +115,13 @@ class World:
         there = any(request in daemon.leases for daemon in self.daemons.values())
         return request in self.told and self.alive[request].reserved and not there
 
-    def ask(self, request: Request, gang: str = "", size: int = 1) -> None:
+    def ask(
+        self, request: Request, gang: str = "", size: int = 1, others: tuple[Request, ...] = ()
+    ) -> None:
         self.alive[request.id] = request
         self.gangs[request.id] = gang, size
-        self.tell(ev.Asked(request, wait=True, gang=gang, gang_size=size))
+        self.others[request.id] = others
+        self.tell(ev.Asked(request, wait=True, gang=gang, gang_size=size, others=others))
 
     def come(self, request: str) -> None:
         """The program of a run that knows its place comes for its leases."""
@@ -246,7 +250,7 @@ class World:
         for request in list(self.alive.values()):
             # A client whose program runs asks no more; nor does who was told of a reservation.
             if request.id not in self.told:
-                self.ask(request, *self.gangs[request.id])
+                self.ask(request, *self.gangs[request.id], self.others[request.id])
             elif self._over(request.id):
                 del self.alive[request.id], self.told[request.id]
 

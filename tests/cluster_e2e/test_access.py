@@ -7,7 +7,9 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from queue import Queue
 
+import grpc
 import pytest
 from helpers import pki
 from helpers.command import run_rgpu, run_rgpu_plain
@@ -113,7 +115,7 @@ def test_nobody_asks_for_another_tenant(guarded: Guarded) -> None:
 @pytest.mark.parametrize(
     ("name", "tenant", "sentence"),
     [
-        ("gpu2", "alice", "tenant 'alice' may not add the node gpu2: make an access token"),
+        ("gpu2", "alice", "tenant 'alice' may add no node: make an access token"),
         ("gpu3", "nodes:gpu1", "may not add the node gpu3"),
         ("gpu4", "rgpu_" + "0" * 40, "not valid here"),
         ("gpu1", "nodes", "another server is node gpu1 here"),
@@ -132,6 +134,32 @@ def test_a_token_for_all_nodes_lets_any_node_in(guarded: Guarded) -> None:
     server.stop()
     wait_until(lambda: guarded.manager.connected() == {"gpu1"})
     wait_until(lambda: len(guarded.manager.pool()["nodes"]) == 1, 40)
+
+
+def called(guarded: Guarded, tenant: str, *messages: bytes | None) -> grpc.RpcError:
+    """Calls a method with these messages, None at the end: no more; returns the error."""
+    said: Queue[bytes | None] = Queue()
+    for message in messages:
+        said.put(message)
+    shown = [("authorization", f"Bearer {guarded.of[tenant]}")] if tenant else []
+    with grpc.insecure_channel(guarded.manager.address) as channel:
+        method = channel.stream_unary("/rgpu.v1.ManagerService/GetPool")
+        with pytest.raises(grpc.RpcError) as refused:
+            method(iter(said.get, None), timeout=60, metadata=shown)
+        said.put(None)
+    return refused.value
+
+
+def test_a_stranger_is_refused_before_its_message_is_read(guarded: Guarded) -> None:
+    """Otherwise it could have the manager keep the beginnings of very many messages."""
+    error = called(guarded, "")
+    assert error.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_a_call_whose_message_never_comes_is_ended(guarded: Guarded) -> None:
+    error = called(guarded, "alice")
+    assert "the message of the call did not come within 10 s" in error.details()
+    assert called(guarded, "alice", None).details() == "the call has no message"
 
 
 # Certificates

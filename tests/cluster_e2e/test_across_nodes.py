@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from helpers.command import run_rgpu_plain
-from helpers.manager import ManagerProcess
-from helpers.nodes import Nodes, check_end, ended, started, where
+from helpers.nodes import Nodes, check_end, configured, ended, started, where
 from helpers.two_devices import HEAD
 from helpers.waiting import wait_until
 
@@ -45,14 +44,8 @@ wait_for_line()
 @contextmanager
 def cluster(folder: Path, grant_seconds: int, silence_seconds: int) -> Iterator[Nodes]:
     """Three servers of one card, two of them in one rack, and a manager as patient as it is told."""
-    config = folder / "manager.toml"
-    config.write_text(
-        f"[nodes]\nsilence_seconds = {silence_seconds}\ngrant_seconds = {grant_seconds}\n"
-    )
-    with (
-        ManagerProcess("--config", str(config)) as manager,
-        Nodes(manager, RACKS, "emulated:256MiB") as nodes,
-    ):
+    text = f"[nodes]\nsilence_seconds = {silence_seconds}\ngrant_seconds = {grant_seconds}\n"
+    with configured(folder, text, RACKS, "emulated:256MiB") as nodes:
         yield nodes
 
 
@@ -164,6 +157,32 @@ def test_nothing_is_held_while_one_card_is_missing(nodes: Nodes) -> None:
             assert ended(full)[0] == 0
             assert len(where_all(run)) == 3
             check_end(run, "42")
+
+
+def test_leases_of_three_servers_make_room_for_all_cards_or_for_none(nodes: Nodes) -> None:
+    address = nodes.manager.address
+    small = ("-v", "--share", "80%", "--memory", "64MiB", "--min-share", "30%", "--local")
+    with ExitStack() as stack:
+        there = [
+            stack.enter_context(started(address, *small, RGPU_NODE=name))
+            for name in ("gpu1", "gpu2")
+        ]
+        # One that keeps its size: then nobody shrinks.
+        firm = stack.enter_context(started(address, *small[:5], "--local", RGPU_NODE="gpu3"))
+        for run in (*there, firm):
+            where(run)
+        assert "wait for room with --wait" in refused(nodes, *ACROSS)
+        assert "shrunk" not in {event["kind"] for event in nodes.manager.events()}
+        check_end(firm, "right")
+        there.append(stack.enter_context(started(address, *small, RGPU_NODE="gpu3")))
+        where(there[-1])
+        with started(address, *ACROSS, source=COPIES) as run:
+            assert len(where_all(run)) == 3
+            shrunk = [event for event in nodes.manager.events() if event["kind"] == "shrunk"]
+            assert {event["node"] for event in shrunk} == set(RACKS)
+            check_end(run, "42")
+        for run in there:
+            check_end(run, "right")
 
 
 def test_a_server_that_does_not_answer_costs_the_others_nothing(nodes: Nodes) -> None:

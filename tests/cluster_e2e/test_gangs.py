@@ -5,12 +5,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from helpers.command import run_rgpu_plain
-from helpers.manager import ManagerProcess
-from helpers.nodes import Nodes, ended, started, where
+from helpers.nodes import Nodes, configured, ended, started, where
 from helpers.waiting import wait_until
 
 RACKS = {"gpu1": "r1", "gpu2": "r1"}
@@ -20,12 +18,9 @@ GANG = ("-v", "--whole", "--wait", "--gang")
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     """Two servers of one card; ann owns one card and borrows, bob has at most half a card."""
-    config: Path = tmp_path_factory.mktemp("quotas") / "manager.toml"
-    config.write_text("[tenants.ann]\nshare = 1\nborrow = true\n[tenants.bob]\nshare = 0.5\n")
-    with (
-        ManagerProcess("--config", str(config)) as manager,
-        Nodes(manager, RACKS, "emulated:512MiB") as nodes,
-    ):
+    text = "[tenants.ann]\nshare = 1\nborrow = true\n[tenants.bob]\nshare = 0.5\n"
+    folder = tmp_path_factory.mktemp("quotas")
+    with configured(folder, text, RACKS, "emulated:512MiB") as nodes:
         yield nodes
 
 

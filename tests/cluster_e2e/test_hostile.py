@@ -49,8 +49,9 @@ def channel(manager: ManagerProcess) -> Iterator[grpc.Channel]:
         yield found
 
 
-def report(name: str = "evil", **more: Any) -> agent_pb2.NodeReport:
-    """A report that the manager accepts: no program fits its card."""
+def report(name: str = "", **more: Any) -> agent_pb2.NodeReport:
+    """A report that the manager accepts: no program fits its card. name: "": a new one."""
+    name = name or f"evil-{secrets.token_hex(4)}"
     card = agent_pb2.CardReport(ordinal=0, model="tiny", memory_bytes=1, pool="evil")
     made = agent_pb2.NodeReport(
         name=name, server=secrets.token_bytes(16), address="127.0.0.1:9", generation=1, cards=[card]
@@ -82,7 +83,7 @@ def says(**kind: Any) -> agent_pb2.AgentMessage:
 def broken(rule: str) -> list[agent_pb2.AgentMessage]:
     """Returns messages that break a rule, after a report that does not."""
     first = report()
-    again = report(server=b"")
+    again = report(first.name, server=b"")
     again.server, again.generation = first.server, 2
     held = agent_pb2.HeldLease(ordinal=0, lease_id="x", tenant="a")
     if rule == "a second name":
@@ -158,6 +159,18 @@ def test_a_node_that_begins_wrongly_never_joins(
     assert error is not None
     assert error.code() is code
     assert {one["name"] for one in manager.pool()["nodes"]} <= before
+
+
+def test_a_node_that_has_just_gone_is_no_other_server(channel: grpc.Channel) -> None:
+    """Its programs may run on, and its reports would end their leases for the manager."""
+    first = report("went")
+    assert Evil(channel, says(report=first)).ending() is None  # it leaves
+    error = Evil(channel, says(report=report("went"))).ending()
+    assert error is not None
+    assert error.code() is grpc.StatusCode.ALREADY_EXISTS
+    assert "node went has been another server until a moment ago" in error.details()
+    assert "--node-name" in error.details()
+    assert Evil(channel, says(report=first)).ending() is None  # the same server comes back
 
 
 def test_a_flood_of_reports_is_cut(channel: grpc.Channel) -> None:

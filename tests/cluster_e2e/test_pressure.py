@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster_e2e.test_resize_kills import COUNTING
 from helpers.command import run_rgpu_plain
 from helpers.manager import ManagerProcess
 from helpers.nodes import Nodes, check_books, counts, ended, started, where
@@ -25,6 +26,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         "reclaim.grace_seconds = 600\n"
         "[tenants.ann]\nshare = 0.1\nborrow = true\ngrace_seconds = 1\n"
         "[tenants.bob]\nshare = 0.5\n"
+        "[tenants.cat]\nshare = 0.1\nborrow = true\n"
     )
     with (
         ManagerProcess("--config", str(config)) as manager,
@@ -45,6 +47,14 @@ def share_on_server(nodes: Nodes, request: str) -> int:
     return int(found[0]["quota"]["share_request_ppm"])
 
 
+def listed(nodes: Nodes, request: str) -> list[str]:
+    """The lines of `rgpu ps` about a request's lease and its session."""
+    shown = run_rgpu_plain("ps", "--server", nodes.servers["gpu1"].tcp).stdout.splitlines()
+    (lease,) = [line for line in shown if request in line]
+    name = lease.split()[0]
+    return [lease, *(line for line in shown if name in line.split()[1:2])]
+
+
 def kinds(nodes: Nodes, request: str) -> list[str]:
     return [e["kind"] for e in nodes.manager.events() if e["request_id"] == request]
 
@@ -62,11 +72,15 @@ def test_a_lease_shrinks_before_another_request_is_denied_and_grows_again(one: N
             check_books(one.manager.pool())
             row = lease_of(one, elastic)
             assert (row["share_ppm"], row["wanted_ppm"]) == (400_000, 800_000)
+            shown = run_rgpu_plain("pool", "--manager", address).stdout
+            (line,) = [line for line in shown.splitlines() if line.startswith(elastic)]
+            assert line.split()[2:5] == ["gpu1/0", "40%", "80%"]
             told = run_rgpu_plain("explain", late, "--manager", address).stdout
             assert f"made room: {elastic} on gpu1/0 shrinks to 40% and 400 MiB" in told
             assert ended(run)[:2] == (0, ["right"])
         wait_until(lambda: share_on_server(one, elastic) == 800_000)
         wait_until(lambda: "grown" in kinds(one, elastic))
+        assert elastic not in run_rgpu_plain("pool", "--manager", address).stdout
         assert "shrunk" in kinds(one, elastic)
         assert ended(first)[0] == 0
     one.idle()
@@ -113,8 +127,33 @@ def test_what_is_borrowed_goes_back_to_its_owner(one: Nodes) -> None:
         output, errors = borrower.communicate(timeout=60)
         assert borrower.returncode != 0
         assert "tenant bob is owed the room" in errors + output, errors
+        assert "rgpu: this program may lose its GPU in 1 s: its tenant has more than" in errors
     said = kinds(one, lent)
     assert said.index("announced") < said.index("taken_back")
+    one.idle()
+
+
+def test_a_program_is_warned_and_pool_shows_how_long_it_has(one: Nodes) -> None:
+    address = one.manager.address
+    wish = ("-v", "--share", "90%", "--memory", "64MiB", "--tenant", "cat")
+    with started(address, *wish, source=COUNTING) as borrower:
+        lent = where(borrower)[1]
+        owner = ("--share", "50%", "--memory", "64MiB", "--tenant", "bob", "--wait")
+        with started(address, *owner):
+            assert borrower.stderr is not None
+            warning = next(line for line in borrower.stderr if "may lose its GPU" in line)
+            assert warning.startswith("rgpu: this program may lose its GPU in 10 min: ")
+            assert "tenant bob is owed the room. Save what you need" in warning
+            assert 500 < lease_of(one, lent)["ends_seconds"] <= 600
+            shown = run_rgpu_plain("pool", "--manager", address).stdout
+            (line,) = [line for line in shown.splitlines() if line.startswith(lent)]
+            assert "9 min" in line or "10 min" in line
+            (line, _) = listed(one, lent)  # the lease, and its session
+            assert line.rstrip().endswith(("9 min", "10 min", " s"))
+        # The owner has gone, so the program keeps its lease.
+        wait_until(lambda: lease_of(one, lent).get("ends_seconds") is None)
+        wait_until(lambda: " min" not in listed(one, lent)[0])
+        assert ended(borrower)[:2] == (0, ["right"])
     one.idle()
 
 

@@ -134,7 +134,8 @@ def test_several_cards_are_reserved_and_used_together(nodes: Nodes, manager: str
 
 
 def test_it_ends_by_itself_and_a_program_that_runs_is_told(nodes: Nodes, manager: str) -> None:
-    found = reserve(manager, *SMALL, seconds="4s")
+    # Long enough for the program to begin also where the processors are busy.
+    found = reserve(manager, *SMALL, seconds="12s")
     with started(manager, "--reservation", found["id"], source=ENDLESS) as run:
         status, lines, errors = ended(run)
     # 911: the connection is gone, which a call notices first on some transports.

@@ -108,7 +108,7 @@ def test_a_slice_has_its_own_memory_and_name(carved: Nodes) -> None:
     assert "the largest card has 128 MiB" in refused(
         carved, "--mig", "1g.10gb", "--memory", "200MiB"
     )
-    assert "no card is a MIG slice 3g.40gb; there are 1g.10gb, 2g.20gb" in refused(
+    assert "no card is a MIG slice 3g.40gb; name one of 1g.10gb, 2g.20gb with" in refused(
         carved, "--mig", "3g.40gb", "--wait"
     )
     assert "--mig: 'small' is not a MIG profile" in refused(carved, "--mig", "small")

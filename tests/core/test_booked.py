@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rgpu_common.clock import Clock
+from rgpu_common.clusters import AGENT_ATTEMPT
 from rgpu_common.v1 import agent_pb2, lease_pb2
 from rgpu_server.agent.attempts import KEEP_SECONDS, MOST, Attempts
 from rgpu_server.agent.orders import Orders, ground_of
@@ -35,6 +36,7 @@ class Desk:
 
     def __init__(self, served: Node) -> None:
         self._node = served
+        self.warned: list[str] = []
 
     def grant(
         self, tenant: str, key: str, wish: Wish, ttl: float, booked: Booked
@@ -43,6 +45,9 @@ class Desk:
 
     def revoke(self, lease: str, why: str = "") -> do.Answer | Refusal:
         return self._ask(on.RevokeRequested(1, lease, why))
+
+    def warn(self, lease: str, sentence: str) -> None:
+        self.warned.append(sentence)
 
     def _ask(self, event: on.Event) -> do.Answer | Refusal:
         for action in self._node.handle(event, 0.0):
@@ -207,6 +212,16 @@ def test_what_a_daemon_has_noted_is_read_again() -> None:
     assert booked_of({"request": RUN, "attempt": "x"}) == Booked(RUN)
 
 
+def test_a_manager_grants_after_an_agent_whose_lease_it_ended() -> None:
+    """The attempts of agents are later than all of a manager."""
+    mine = orders(node())
+    assert told(mine, attempt=AGENT_ATTEMPT) == ""
+    mine.revoke(RUN, AGENT_ATTEMPT)
+    assert told(mine, attempt=1) == ""
+    mine.revoke(RUN, 1)
+    assert "was revoked" in told(mine, attempt=1)
+
+
 def test_revoked_attempts_are_forgotten_in_time_and_never_many() -> None:
     attempts = Attempts()
     for number in range(MOST + 10):
@@ -218,3 +233,18 @@ def test_revoked_attempts_are_forgotten_in_time_and_never_many() -> None:
     assert len(attempts) == 1
     assert attempts.is_revoked("run-late", 5)
     assert not attempts.is_revoked("run-late", 6)
+
+
+@pytest.mark.parametrize("wild", [-1.0, float("nan"), float("inf"), 1e300])
+def test_an_announced_end_is_noted_and_taken_back(wild: float) -> None:
+    served = node()
+    desk = Desk(served)
+    mine = Orders(desk, served, Still())  # type: ignore[arg-type]
+    assert told(mine) == ""
+    (lease,) = served.leases
+    mine.warn(agent_pb2.WarnOrder(request_id=RUN, attempt=1, sentence="soon", ends_seconds=30))
+    assert (lease.announced_at, desk.warned) == (30.0, ["soon"])
+    mine.warn(agent_pb2.WarnOrder(request_id=RUN, attempt=2, ends_seconds=5))
+    assert lease.announced_at == 30.0  # of another attempt
+    mine.warn(agent_pb2.WarnOrder(request_id=RUN, attempt=1, ends_seconds=wild))
+    assert (lease.announced_at, desk.warned) == (None, ["soon"])

@@ -33,8 +33,10 @@ def _run(arguments: argparse.Namespace) -> int:
         level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     config = load_manager_config(arguments.config, vars(arguments))
-    from rgpu_cluster.manager.serving import serve
-
+    if config.kubernetes.serve:
+        from rgpu_cluster.kubernetes.running import serve
+    else:
+        from rgpu_cluster.manager.serving import serve
     serve(config)
     return OK
 
