@@ -51,6 +51,7 @@ def messages() -> dict[str, bytes]:
         ),
         "worker EXPORT_OPENED": wk.encode_export_opened(wk.ExportOpened(9, 0, 1 << 21, b"handle")),
         "worker EXPORT_RELEASED": wk.encode_export_released(wk.ExportReleased(5)),
+        "worker WARN": wk.encode_warn(wk.Warn("save what you need")),
         "worker OPEN_EXPORT": wk.encode_open_export(
             wk.OpenExport(9, 7, 5, wk.Shared.MEMORY, SECRET)
         ),

@@ -19,9 +19,12 @@ PRELUDE = "from helpers.driver import CudaError, Driver, wait_for_line\ncuda = D
 
 def environment(server: str | None, **extra: str) -> dict[str, str]:
     """Returns the variables that a container image without a wrapper sets: the library path and
-    RGPU_SERVER.
+    RGPU_SERVER. With RGPU_TEST_NATIVE a program uses this machine's own driver instead, so that
+    what the shim does can be told from what the driver does.
     """
     variables = {k: v for k, v in os.environ.items() if not k.startswith("RGPU_")}
+    if "RGPU_TEST_NATIVE" in os.environ:
+        return {**variables, "PYTHONPATH": str(TESTS), **extra}
     variables["LD_LIBRARY_PATH"] = str(rgpu_client.library_path())
     variables["PYTHONPATH"] = ":".join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
     variables.update(preload())

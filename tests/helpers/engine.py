@@ -128,6 +128,13 @@ class Engine:
         command += ["--build-arg", f"BASE={self._base}", "--build-arg", f"WHEEL={where}"]
         self._run([*command, *services], BUILD_SECONDS, True)
 
+    def build_target(self, target: str, wheel: Path) -> None:
+        """Builds the image `rgpu-TARGET` of a target that docker-compose.yml does not name."""
+        values = (f"BASE={self._base}", f"WHEEL={wheel.relative_to(ROOT)}")
+        words = [word for value in values for word in ("--build-arg", value)]
+        where = ("-f", str(DOCKERFILE), "--target", target, "-t", f"localhost/rgpu-{target}")
+        self._build(*words, *where, str(ROOT))
+
     def use_prometheus(self) -> None:
         """Pulls the Prometheus image of docker-compose.yml, or builds and names a stand-in."""
         found = re.search(r"RGPU_PROMETHEUS_IMAGE:-([^}]+)\}", COMPOSE_FILE.read_text())

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
+import yaml
 from lightkube import ApiError, Client, codecs
+from lightkube.resources.apiextensions_v1 import CustomResourceDefinition
 from lightkube.resources.core_v1 import Namespace, Node, Pod, ServiceAccount
 from lightkube.resources.resource_v1 import ResourceClaim, ResourceClaimStatus, ResourceSlice
+from lightkube.types import PatchType
 
 from helpers.waiting import wait_until
 
@@ -22,7 +29,7 @@ BINDING = {
     "bindingConditions": ["rgpu.dev/leased"],
     "bindingFailureConditions": ["rgpu.dev/refused"],
 }
-WAIT_SECONDS = 40
+WAIT_SECONDS = 90
 
 
 def make(client: Client, content: dict[str, Any]) -> Any:
@@ -76,6 +83,21 @@ def publish(client: Client, pool: str, *devices: dict[str, Any], **spec: Any) ->
                   "spec": body})  # fmt: skip
 
 
+def install_crds(client: Client, *files: Iterable[Path]) -> None:
+    """Makes the CRDs of YAML files; returns when they are served."""
+    made = [one for file in itertools.chain(*files) for one in yaml.safe_load_all(file.read_text())]
+    for content in made:
+        make(client, content)
+
+    def served(name: str) -> bool:
+        status = client.get(CustomResourceDefinition, name).status
+        rows = (status.conditions or []) if status else []
+        return any(one.type == "Established" and one.status == "True" for one in rows)
+
+    for content in made:
+        wait_until(functools.partial(served, content["metadata"]["name"]), WAIT_SECONDS)
+
+
 def claim_spec(core: int, memory: str = "1Gi") -> dict[str, Any]:
     """Returns the spec of a claim on a share of one card."""
     asked = {"requests": {"core": str(core), "memory": memory}}
@@ -101,12 +123,23 @@ class Space:
         """Removes all that a test has made, in this namespace and for all of them."""
         for kind in (Pod, ResourceClaim):
             for one in self.client.list(kind, namespace=self.name):
-                self.client.patch(kind, one.metadata.name, {"metadata": {"finalizers": None}},
-                                  namespace=self.name)  # fmt: skip
+                # A strategic patch would change the opaque parameters of a claim.
+                with suppress(ApiError):  # it has gone meanwhile
+                    self.client.patch(kind, one.metadata.name, {"metadata": {"finalizers": None}},
+                                      namespace=self.name, patch_type=PatchType.MERGE)  # fmt: skip
             self.client.deletecollection(kind, namespace=self.name)
         for kind in (ResourceSlice, Node):
             self.client.deletecollection(kind)
         self.client.delete(Namespace, self.name)
+
+    def vanished(self) -> None:
+        """Waits until the namespace is gone after `close`, so that its name can be used again."""
+
+        def gone() -> bool:
+            found = self.client.list(Namespace, fields={"metadata.name": self.name})
+            return not list(found)
+
+        wait_until(gone, WAIT_SECONDS)
 
     def make(self, version: str, kind: str, name: str, **content: Any) -> Any:
         """Creates an object in the namespace."""
@@ -155,6 +188,11 @@ class Space:
 
         wait_until(lambda: bool(name()), WAIT_SECONDS)
         return self.client.get(ResourceClaim, name(), namespace=self.name)
+
+    def claim_of_made(self, pod: str) -> ResourceClaim:
+        """Returns the claim of a pod that somebody else makes, once there are both."""
+        wait_until(lambda: self.get(Pod, pod) is not None, WAIT_SECONDS)
+        return self.claim_of(pod)
 
     def bound(self, pod: str) -> str:
         """Waits until the scheduler has bound the pod; returns the node."""

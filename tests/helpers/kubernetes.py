@@ -1,6 +1,7 @@
 """A real Kubernetes control plane on this machine: etcd, API server, scheduler, controllers.
 
-There is no kubelet, so nodes are objects made by hand and a pod that is bound does not start.
+There is no kubelet, so nodes are objects made by hand and a pod that is bound does not start;
+`helpers.kubelet` has one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from ssl import create_default_context
@@ -34,7 +36,18 @@ USERS = {
     # Users without rights: tests give them roles.
     "manager": ("rgpu-manager", ""),
     "stranger": ("rgpu-stranger", ""),
+    # ServiceAccounts of deploy/kubernetes, whose rights they have.
+    "placer": ("system:serviceaccount:rgpu-system:rgpu-manager", ""),
+    "webhook": ("system:serviceaccount:rgpu-system:rgpu-units-webhook", ""),
+    "legacy": ("system:serviceaccount:rgpu-system:rgpu-legacy-controllers", ""),
+    "agent": ("system:serviceaccount:rgpu-system:rgpu-agent-node", ""),
+    "watchdog": ("system:serviceaccount:rgpu-system:rgpu-gate-watchdog", ""),
+    "plugin": ("system:serviceaccount:rgpu-system:rgpu-node-plugin", ""),
+    "kubelet": ("system:node:client-1", "system:nodes"),
 }
+# Starts the processes. They are to die with the tests, and Linux takes the thread that started them
+# for their parent.
+_STARTER = ThreadPoolExecutor(1)
 START_SECONDS = 120
 STOP_SECONDS = 20
 _ISSUER = "https://kubernetes.default.svc"
@@ -51,9 +64,12 @@ class Part:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Starts it.  It dies with the process that started it."""
+        """Starts it.  It dies with the tests, whichever thread of theirs asks."""
+        self._process = _STARTER.submit(self._open).result(START_SECONDS)
+
+    def _open(self) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *self._command],
                 cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
@@ -95,13 +111,18 @@ class Part:
 class ControlPlane:
     """`with ControlPlane(file, gates) as plane:` runs one; `plane.client()` speaks to it.
 
-    gates: feature gates for all parts, as `{"DRAOptionalNodeOperations": True}`.
+    gates: feature gates for all parts, as `{"DRAOptionalNodeOperations": True}`. calls_a_second: how
+    many calls scheduler and controllers may make; 0: as Kubernetes ships them.
     """
 
-    def __init__(self, file: Path, gates: dict[str, bool] | None = None) -> None:
-        self._file = file
+    def __init__(
+        self, file: Path, gates: dict[str, bool] | None = None, calls_a_second: int = 0
+    ) -> None:
+        self.file = file
+        self._calls = calls_a_second
         self._gates = ",".join(f"{name}={str(on).lower()}" for name, on in (gates or {}).items())
         self.folder = Path(tempfile.mkdtemp(prefix="rgpu-k8s-"))
+        self.kubelet_node = USERS["kubelet"][0].rpartition(":")[2]
         self.server = f"https://127.0.0.1:{free_port()}"
         self._clients: list[Client] = []
         self.parts: dict[str, Part] = {}
@@ -153,6 +174,12 @@ class ControlPlane:
             part.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def restart_apiserver(self) -> None:
+        """Ends the API server and starts it again: it knows no change that was before."""
+        self.parts["kube-apiserver"].stop()
+        self.parts["kube-apiserver"].start()
+        self._wait_for_apiserver()
+
     def told(self) -> str:
         """Returns the ends of all logs."""
         return "\n".join(part.told() for part in self.parts.values())
@@ -169,16 +196,19 @@ class ControlPlane:
             ("kube-controller-manager", "controllers"),
         ):
             more = self._controllers() if user == "controllers" else []
+            if self._calls:
+                more += [f"--kube-api-qps={self._calls}", f"--kube-api-burst={self._calls}"]
             self._run(
-                name, [f"--kubeconfig={self._file_of(user)}", *config, *self._gate_flags(), *more]
+                name,
+                [f"--kubeconfig={self.kubeconfig_file(user)}", *config, *self._gate_flags(), *more],
             )
         self.started_seconds = time.monotonic() - began
 
     def _run(self, name: str, flags: list[str]) -> None:
-        self.parts[name] = Part(name, self._file, self.folder, flags)
+        self.parts[name] = Part(name, self.file, self.folder, flags)
         self.parts[name].start()
 
-    def _file_of(self, user: str) -> Path:
+    def kubeconfig_file(self, user: str) -> Path:
         """Writes the kubeconfig file of `user`; returns its path."""
         path = self.folder / f"{user}.kubeconfig"
         path.write_text(json.dumps(self.kubeconfig(user)))
@@ -214,10 +244,12 @@ class ControlPlane:
             "--endpoint-reconciler-type=none",
             f"--cert-dir={self.folder}/certificates",
             f"--token-auth-file={self.folder}/tokens.csv", "--authorization-mode=Node,RBAC",
-            f"--service-account-issuer={_ISSUER}", f"--api-audiences={_ISSUER},rgpu",
+            f"--service-account-issuer={_ISSUER}", f"--api-audiences={_ISSUER},rgpu,rgpu.dev",
             f"--service-account-key-file={self.folder}/account.key",
             f"--service-account-signing-key-file={self.folder}/account.key",
             "--service-cluster-ip-range=10.0.0.0/24",
+            # As clusters have it whose nodes run drivers of any kind.
+            "--allow-privileged=true",
             *self._gate_flags(),
         ]  # fmt: skip
 
@@ -232,14 +264,15 @@ class ControlPlane:
 
     def _wait_for_apiserver(self) -> None:
         """Returns when the API server serves and has made its own roles and priority classes."""
-        wait_until(lambda: self._dead() or self._ready(), START_SECONDS)
+        wait_until(lambda: self._dead() or self.ready(), START_SECONDS)
         if self._dead():
             raise RuntimeError(f"the control plane did not start:\n{self.told()}")
 
     def _dead(self) -> bool:
         return not all(part.running() for part in self.parts.values())
 
-    def _ready(self) -> bool:
+    def ready(self) -> bool:
+        """Returns whether the API server serves, with its own roles."""
         certificate = self.folder / "certificates" / "apiserver.crt"
         if not certificate.exists():
             return False

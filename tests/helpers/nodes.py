@@ -122,6 +122,18 @@ class Nodes(Closing):
         return self
 
 
+@contextmanager
+def configured(folder: Path, text: str, racks: dict[str, str], device: str) -> Iterator[Nodes]:
+    """A manager with this configuration, and a server of one card for each name of `racks`."""
+    config = folder / "manager.toml"
+    config.write_text(text)
+    with (
+        ManagerProcess("--config", str(config)) as manager,
+        Nodes(manager, racks, device) as nodes,
+    ):
+        yield nodes
+
+
 def check_books(pool: dict[str, Any]) -> None:
     """Asserts that no card is promised beyond what it has, and no request twice on one card."""
     for one in pool["nodes"]:

@@ -40,7 +40,8 @@ class Server(Telling):
     tcp, unix: addresses for `--server`. tls: the text of a configuration with [tls]; with it the
     server has a `tls:` address too. grpc: the address with the arguments of `helpers.agent`; ucx:
     the address with UCX. strict: the server refuses to run if a measure of isolation is missing.
-    before: words of a command that starts the server.
+    before: words of a command that starts the server. RGPU_TEST_DEVICE (`cuda:0`, say) takes the
+    place of the emulated device, so that the same tests run on a GPU.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Server(Telling):
         self._ready = threading.Event()
         self._command = [
             *before, rgpu_command(), "serve", "--listen", "127.0.0.1:0", "--listen", self.unix,
-            "--device", device, *([] if strict else [WEAK_ISOLATION]), *arguments,
+            "--device", os.environ.get("RGPU_TEST_DEVICE", device), *([] if strict else [WEAK_ISOLATION]), *arguments,
         ]  # fmt: skip
         if tls is not None:
             (Path(self._folder) / "rgpu.toml").write_text(tls)

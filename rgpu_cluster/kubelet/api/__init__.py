@@ -1,0 +1,1 @@
+"""Kubernetes' interfaces between kubelet and plugins, generated from `protos/`."""

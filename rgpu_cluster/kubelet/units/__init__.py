@@ -1,0 +1,1 @@
+"""The device plugin: countable units of other projects, such as `tencent.com/vcuda-core`."""

@@ -1,0 +1,1 @@
+"""`rgpu agent-node`: between the server of a GPU node and Kubernetes."""

@@ -1,0 +1,1 @@
+"""Kubernetes' interface between kubelet and container runtime, generated from `protos/`."""
