@@ -8,7 +8,7 @@ BUILD ?= build/dev
 PAGES := $(shell git ls-files '*.md' ':!docs/reference/cuda.md' ':!docs/reference/ptx.md' ':!tests/spec/golden' 2>/dev/null)
 CXX_FILES := $(shell git ls-files '*.cc' '*.h' ':!tests/spec/golden' 2>/dev/null)
 
-.PHONY: dev gen check tidy test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick compat gpu-check demo-cluster demo-manager containers k8s format clean
+.PHONY: dev gen check tidy test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick fuzz-seam compat gpu-check demo-cluster demo-manager containers k8s k8s-record format clean
 
 dev: ## a virtual environment with everything, rgpu installed in it
 	$(PYTHON) -m venv $(VENV)
@@ -24,6 +24,7 @@ gen: ## regenerate what is generated and committed (protobuf code, lock, pages)
 	$(BIN)/python -m cudaspec --pages .
 	$(BIN)/python -m rgpu_server.config_page docs/reference/server.md
 	$(BIN)/python -m rgpu_cluster.manager.page docs/reference/manager.md
+	$(BIN)/python -m rgpu_cluster.kubernetes.agent.page docs/reference/agent-node.md
 	$(BIN)/python -m rgpu_emu.ptx.page docs/reference/ptx.md
 
 check: ## everything that reads the code without running it
@@ -81,6 +82,9 @@ fuzz: fuzz-build ## libFuzzer on everything that reads bytes of a peer (needs cl
 fuzz-kernels: ## random PTX against an interpreter, on a server of its own (needs no clang)
 	$(BIN)/python fuzz/kernels --seconds $(FUZZ_SECONDS) --keep build
 
+fuzz-seam: ## random operations and damaged messages of arrays, on a server of its own
+	$(BIN)/python fuzz/seam --seconds $(FUZZ_SECONDS) --keep build
+
 fuzz-build: ## only compiles the targets
 	cmake -S . -B build/fuzz -DRGPU_FUZZ=ON -DRGPU_SANITIZE=address,undefined -DRGPU_PRECOMPILE=OFF -DCMAKE_CXX_COMPILER=clang++ -DPython3_EXECUTABLE=$(abspath $(BIN)/python)
 	cmake --build build/fuzz -j2 --target $(FUZZ_TARGETS:%=fuzz_%)
@@ -107,10 +111,15 @@ containers: ## the images, and docker-compose.yml under podman (Debian 12, needs
 	$(BIN)/python -m pip install '.[containers]'
 	$(BIN)/pytest tests/containers --run-containers --numprocesses=0 -o faulthandler_timeout=0
 
-k8s: ## a Kubernetes control plane, built by Go into the user's cache, and the tests against it
+k8s: ## a Kubernetes control plane and helm, built by Go into the user's cache, and the tests against them
 	$(BIN)/python -m pip install '.[test]'
 	cd tests && $(abspath $(BIN))/python -m helpers.controlplane
+	cd tests && $(abspath $(BIN))/python -m helpers.helm
 	$(BIN)/pytest tests/kubernetes
+
+k8s-record: ## what that API server says, for the tests of machines without it (tests/transcripts)
+	$(BIN)/python -m pip install '.[test]'
+	cd tests && $(abspath $(BIN))/python -m transcripts.record
 
 clean:
 	rm -rf build dist

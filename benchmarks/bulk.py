@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.harness import Row, arguments, report, say
-from benchmarks.net import PORT, serving
+from benchmarks.net import PORT, served
 from benchmarks.server import environment, links
 
 MS, MBIT, GBIT = links.MS, links.MBIT, links.GBIT
@@ -106,7 +106,7 @@ def session(space: Namespace, uri: str) -> Iterator[Client]:
 def latencies(ends: Ends, quick: bool) -> Iterator[Row]:
     """Of small calls beside large copies."""
     # Who fills a link must not wait for the processor that emulates it.
-    with serving(ends.server, apart=True):
+    with served(ends.server, apart=True):
         for shape, loss, count in SHAPES:
             link = ends.link(shape, loss)
             floors = {way: _beside_raw(ends, link, way) for way in ("up", "down")}

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.harness import Row, arguments, below, compiled, report, say
-from benchmarks.net import PORT, serving
+from benchmarks.net import PORT, served
 from benchmarks.server import Server, client_environment, environment, links
 
 MIB = 1 << 20
@@ -140,7 +140,7 @@ def gains(rounds: int, rates: tuple[int, ...]) -> Iterator[Row]:
     """Copies over slow links: MB/s with compression beside MB/s without."""
     with links.Programs() as programs, links.Network(programs) as network:
         client, server = network.namespace("client"), network.namespace("server")
-        with serving(server):
+        with served(server):
             for rate in rates:
                 shape = links.Shape(f"{rate} Mbit/s", 0, rate * links.MBIT, BUCKET)
                 uri = f"tcp:{network.link(client, server, shape).b}:{PORT}"

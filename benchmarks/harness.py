@@ -49,9 +49,10 @@ def rate(name: str, unit: str, value: float, floor: float, at_least: float) -> R
     return Row(name, unit, value, floor, ratio, f"at least {at_least:g} x floor", ratio >= at_least)
 
 
-def below(name: str, unit: str, value: float, limit: float) -> Row:
-    """A figure that must not pass an absolute limit."""
-    return Row(name, unit, value, None, None, f"at most {limit:g} {unit}", value <= limit)
+def below(name: str, unit: str, value: float, limit: float, floor: float | None = None) -> Row:
+    """A figure that must not pass an absolute limit, whatever its floor."""
+    ratio = None if floor is None else value / floor
+    return Row(name, unit, value, floor, ratio, f"at most {limit:g} {unit}", value <= limit)
 
 
 def above(name: str, unit: str, value: float, limit: float) -> Row:

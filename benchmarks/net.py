@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.harness import Row, above, arguments, below, report, say
-from benchmarks.server import environment, links, probing, rgpu_command
+from benchmarks.server import environment, links, probing, rgpu_command, serving
 from netprobe.prober import ProbeBudget
 
 MS, MBIT, GBIT = links.MS, links.MBIT, links.GBIT
@@ -113,21 +113,13 @@ class Way:
         return float(self.program.stdout.readline())
 
 
-@contextlib.contextmanager
-def serving(space: Namespace, apart: bool = False) -> Iterator[None]:
+def served(space: Namespace, apart: bool = False) -> contextlib.AbstractContextManager[None]:
     """`rgpu serve` on every address of a namespace.  apart: not on the client's processor, as on
     another machine.
     """
     words = [rgpu_command(), "serve", "--device", "emulated:2GiB", "--insecure", "--no-socket"]
     place = space.first_there if apart else space.first
-    command = place(*words, "--listen", f"0.0.0.0:{PORT}")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
-        assert server.stdout is not None
-        server.stdout.readline()
-        try:
-            yield
-        finally:
-            server.terminate()
+    return serving(place(*words, "--listen", f"0.0.0.0:{PORT}"))
 
 
 @contextlib.contextmanager
@@ -155,7 +147,7 @@ def storm(network: Network, client: Namespace, server: Namespace, steps: int) ->
     link = _made(network, client, server, shape)
     truth = network.truth(client, server, link)
     with (
-        serving(server),
+        served(server),
         # numba's own work beside that of the emulator would be counted as the link's.
         stepping(client, f"tcp:{link.b}:{PORT}", anywhere=True) as far,
         stepping(server, f"tcp:127.0.0.1:{PORT}", anywhere=True) as near,
@@ -172,7 +164,7 @@ def choices(
 ) -> Iterator[Row]:
     """How often the chosen path was the fastest, for each workload."""
     right: dict[str, list[bool]] = {workload: [] for workload in WORKLOADS}
-    with serving(server, apart=True):
+    with served(server, apart=True):
         for shapes in PAIRS:
             name = " or ".join(shape.name for shape in shapes)
             if only not in name:

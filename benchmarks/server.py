@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
@@ -32,6 +35,23 @@ class Server(TestServer):
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024
         return 0
+
+
+@contextlib.contextmanager
+def serving(command: Sequence[str]) -> Iterator[None]:
+    """Runs a command that starts `rgpu serve`, from when it serves to the end of the block.
+
+    Raises:
+        RuntimeError: the server did not start.
+    """
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+        assert server.stdout is not None
+        if not server.stdout.readline():
+            raise RuntimeError(f"the server did not start: {' '.join(command)}")
+        try:
+            yield
+        finally:
+            server.terminate()
 
 
 def client_environment(server: Server, kind: str) -> dict[str, str]:

@@ -12,8 +12,9 @@ that comes too late, MissingPartError for an installation that lacks a part.
 
 from __future__ import annotations
 
-from rgpu_client.connection import Connection
-from rgpu_client.preload import connect, disconnect, library_path
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from rgpu_common.errors import (
     MissingPartError,
     NoSessionError,
@@ -21,6 +22,10 @@ from rgpu_common.errors import (
     ServerError,
     UsageError,
 )
+
+if TYPE_CHECKING:
+    from rgpu_client.connection import Connection
+    from rgpu_client.preload import connect, disconnect, library_path
 
 __all__ = [
     "Connection",
@@ -33,3 +38,18 @@ __all__ = [
     "disconnect",
     "library_path",
 ]
+
+# These need gRPC. The array seam, which is imported through this package, does without it.
+_LATER = {
+    "Connection": "rgpu_client.connection",
+    "connect": "rgpu_client.preload",
+    "disconnect": "rgpu_client.preload",
+    "library_path": "rgpu_client.preload",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _LATER.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(module), name)

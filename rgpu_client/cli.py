@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from netprobe.candidates import TRANSPORTS
+from rgpu_client.arrays.running import with_arrays, with_torch
 from rgpu_client.cluster.options import Wanted, add_options, wanted
 from rgpu_client.cluster.placing import manager_of, place_by_manager
 from rgpu_client.cluster.reserved import check_options, in_reservation
@@ -143,7 +144,11 @@ def _environment(arguments: argparse.Namespace) -> dict[str, str]:
 
 def _sized(arguments: argparse.Namespace) -> dict[str, str]:
     """Returns the program's environment, with the sizes of its lease."""
-    return client_environment(os.environ, settings_of(arguments).variables(), library_path())
+    variables = settings_of(arguments).variables()
+    environment = client_environment(os.environ, variables, library_path())
+    if getattr(arguments, "torch", False):
+        environment = with_torch(environment, library_path())
+    return with_arrays(environment) if getattr(arguments, "arrays", False) else environment
 
 
 def _sized_for_any(arguments: argparse.Namespace) -> dict[str, str]:
@@ -171,6 +176,16 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
         "--hold",
         action="store_true",
         help="stay the program's parent, keep its lease alive by calls, revoke it at the end",
+    )
+    parser.add_argument(
+        "--arrays",
+        action="store_true",
+        help="the program's `import cupy` is rgpu's: its arrays are on the GPU node",
+    )
+    parser.add_argument(
+        "--torch",
+        action="store_true",
+        help="PyTorch's `cuda` is the GPU node, for programs that say so",
     )
     add_wait_option(parser)
     add_options(parser).add_argument(
@@ -375,9 +390,18 @@ def _call(command: Sequence[str], environment: dict[str, str]) -> int:
 
 def _configure_demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="show the server's log too")
+    parser.add_argument(
+        "--arrays",
+        action="store_true",
+        help="PyTorch trains a small network beside a numba-cuda program, each with its share",
+    )
 
 
 def _demo(arguments: argparse.Namespace) -> int:
+    if arguments.arrays:
+        from rgpu_client.demo.arrays import run_arrays
+
+        return OK if run_arrays(verbose=arguments.verbose) else FAILED
     from rgpu_client.demo.show import run_demo
 
     return OK if run_demo(verbose=arguments.verbose) else FAILED

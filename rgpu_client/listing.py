@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from rgpu_client.settings import API_SERVER_HELP, configured_server
 from rgpu_common.command import OK, Command
 from rgpu_common.tables import as_json, fitting, message_json, table, terminal_width
-from rgpu_common.units import format_bytes, format_seconds, format_share
+from rgpu_common.texts import one_line
+from rgpu_common.units import format_bytes, format_duration, format_seconds, format_share
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from rgpu_client.control import ControlClient
     from rgpu_common.v1.device_pb2 import ListDevicesResponse
@@ -27,19 +29,19 @@ _DEVICE_TITLES = (
 )  # fmt: skip
 _LEASE_TITLES = (
     "lease", "tenant", "key", "device>", "memory>", "used>", "peak>", "refused>", "share>",
-    "limit>",
+    "limit>", "ends in>",
 )  # fmt: skip
 _WAITING_TITLES = (
     "in line", "tenant", "key", "from", "device", "memory>", "share>", "waits>", "because",
 )  # fmt: skip
 _SESSION_TITLES = (
     "session>", "lease", "pid>", "from", "over", "used>", "peak>", "launches>", "copied>", "age>",
-    "state", "program",
+    "state", "seam", "program",
 )  # fmt: skip
 # Columns that a narrow terminal does not show, the first of them first.
 _LEASE_DROPPED = ("refused", "peak", "tenant", "device", "limit")
 _WAITING_DROPPED = ("device", "tenant", "from", "share", "key")
-_SESSION_DROPPED = ("copied", "launches", "peak", "over", "from", "age", "pid", "state")
+_SESSION_DROPPED = ("copied", "launches", "peak", "over", "from", "age", "seam", "pid", "state")
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +95,7 @@ def _ps(arguments: argparse.Namespace) -> int:
     tables = ["no leases and no sessions: `rgpu run -- PROGRAM` makes one of each"]
     if usages or sessions:
         tables = [
-            fitting(_LEASE_TITLES, [_lease_row(one) for one in usages], _LEASE_DROPPED, width),
+            _leases(usages, width),
             "",
             fitting(
                 _SESSION_TITLES, [_session_row(one) for one in sessions], _SESSION_DROPPED, width
@@ -101,6 +103,13 @@ def _ps(arguments: argparse.Namespace) -> int:
         ]
     print("\n".join([*drained_words(server), *tables, *_line(answer, width)]))
     return OK
+
+
+def _leases(usages: Sequence[LeaseUsage], width: int | None) -> str:
+    """Returns the table of leases. Their ends are a column if one of them has an end."""
+    shown = len(_LEASE_TITLES) - (not any(one.HasField("ends_seconds") for one in usages))
+    rows = [_lease_row(one)[:shown] for one in usages]
+    return fitting(_LEASE_TITLES[:shown], rows, _LEASE_DROPPED, width)
 
 
 def _line(answer: ListSessionsResponse, width: int | None) -> list[str]:
@@ -154,6 +163,7 @@ def _lease_row(lease: LeaseUsage) -> tuple[str, ...]:
         str(lease.usage.refused_allocations),
         format_share(lease.share_request_ppm),
         format_share(lease.share_limit_ppm),
+        format_duration(lease.ends_seconds) if lease.HasField("ends_seconds") else "",
     )
 
 
@@ -170,6 +180,7 @@ def _session_row(session: Session) -> tuple[str, ...]:
         format_bytes(session.usage.copied_bytes),
         format_seconds(session.age_seconds),
         _state(session),
+        one_line(session.seam, 16) or "driver",
         session.program,
     )
 

@@ -4,9 +4,11 @@ errors, units, clock.
 
 from __future__ import annotations
 
+import functools
 from importlib.metadata import PackageNotFoundError, version
 
 
+@functools.cache
 def release() -> str:
     """Returns the version of the installed distribution, or "unknown" in a bare source tree."""
     try:

@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from rgpu_common.endpoints import Endpoint
 
 MANAGER_PORT = 7710
+# The group of our Kubernetes objects, and the audience of pods' tokens for us.
+KUBERNETES_GROUP = "rgpu.dev"
 MAX_REQUEST_CARDS = 1024
+# The first attempt of a grant that no manager ordered, but the agent of a Kubernetes node.
+AGENT_ATTEMPT = 1_000_000
 # The longest time for which a server reserves a card.
 MAX_RESERVE_SECONDS = 30 * 86400
 # The largest message of the manager's protocols. A full report of a node has 128 cards with up to
@@ -48,6 +52,12 @@ def is_request_id(text: str) -> bool:
 def lease_key(request: str, place: int) -> str:
     """Returns the key of the lease of a request's card; place: the card's place, from 0."""
     return f"{request}.{place}" if place else request
+
+
+def is_lease_of(key: str, request: str) -> bool:
+    """Returns whether a key is that of a lease of the request."""
+    rest = key.removeprefix(f"{request}.")
+    return key == request or (rest != key and rest.isascii() and rest.isdecimal())
 
 
 def manager_endpoint(text: str) -> Endpoint:

@@ -179,8 +179,9 @@ def _load(point: EntryPoint) -> Command:
 
 def _print_help(found: Mapping[str, EntryPoint]) -> None:
     print("usage: rgpu COMMAND ...\n\nGPU programs on a machine without a GPU.\n\ncommands:")
+    width = max(map(len, found), default=0)
     for name in sorted(found):
-        print(f"  {name:<10} {_load(found[name]).summary}")
+        print(f"  {name:<{width}} {_load(found[name]).summary}")
     print("\ntopics:")
     for topic, about in TOPICS.items():
         print(f"  {topic:<14} {about}")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # Topic -> summary. CMakeLists.txt installs a file with the topic's name for each topic.
 TOPICS = {
+    "arrays": "CuPy on a remote GPU: `rgpu run --arrays`",
+    "arrays-torch": "PyTorch on a remote GPU: `rgpu run --torch`",
     "client": "the client's commands and variables",
     "compatibility": "which programs run, which do not, and what to set",
     "manager": "the manager of a cluster: options, configuration, events and metrics",

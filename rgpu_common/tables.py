@@ -8,14 +8,22 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rgpu_common.texts import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns lines with aligned columns. A title ending in ">" aligns its column to the right."""
+    """Returns lines with aligned columns. A title ending in ">" aligns its column to the right.
+
+    Cells may be what others wrote: characters that are not printable become "?".
+    """
     right = [title.endswith(">") for title in titles]
-    cells = [[title.removesuffix(">") for title in titles], *[list(row) for row in rows]]
+    cells = [
+        [title.removesuffix(">") for title in titles],
+        *[list(map(one_line, row)) for row in rows],
+    ]
     widths = [max(len(row[i]) for row in cells) for i in range(len(titles))]
     lines = []
     for row in cells:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rgpu_common.errors import WorkerError
+from rgpu_common.units import format_duration
 from rgpu_common.wire.frame import WireError
 from rgpu_common.wire.status import CUDA_ERROR_DEVICE_UNAVAILABLE
 from rgpu_common.wire.worker import (
@@ -25,9 +26,11 @@ from rgpu_common.wire.worker import (
     Resume,
     Resumed,
     Ring,
+    Warn,
     encode_attach,
     encode_end,
     encode_resume,
+    encode_warn,
 )
 from rgpu_server.assigner import Assigner
 from rgpu_server.config import Limits
@@ -93,7 +96,9 @@ class Conductor:
         self.node = node
         self.clock = clock
         passing = self._pass_control, self._pass_resume
-        self.desk = Desk(equipment.authenticator, self.feed, *passing, self._spawn_task)
+        self.desk = Desk(
+            equipment.authenticator, self.feed, *passing, self._spawn_task, node.leases.is_active
+        )
         self.pages = LeasePages(node.leases)
         self.workers: dict[int, WorkerProcess] = {}
         self.exports = ExportBroker(
@@ -101,10 +106,9 @@ class Conductor:
         )
         self.counts = SessionCounts()
         self.changed = asyncio.Event()
-        # Called after each event, for the manager and for the file of reservations; None: nobody
-        # listens.
-        self.on_change: Callable[[], None] | None = None
-        self.reserved: Callable[[], None] | None = None
+        # Called after each event: for the manager, for a Kubernetes agent, for the file of
+        # reservations.
+        self.listeners: list[Callable[[], None]] = []
         # Without it nobody schedules and nothing outlives the daemon.
         self.handover: SessionWatcher | None = None
         self._equipment = equipment
@@ -132,6 +136,7 @@ class Conductor:
             **claim_doers(node, self.desk.claims),
             **self.pages.doers,
             do.UpdatePage: self._update_page,
+            do.AnnounceReclaim: self._announce_reclaim,
         }
 
     def report_to(self, handover: SessionWatcher, recorder: LeaseWatcher) -> None:
@@ -158,9 +163,8 @@ class Conductor:
             self._feeding = False
         self._set_timer()
         self.changed.set()
-        for told in (self.on_change, self.reserved):
-            if told is not None:
-                told()
+        for told in tuple(self.listeners):
+            told()
 
     def next_request(self) -> int:
         """Returns a fresh number for an event that wants an answer."""
@@ -171,6 +175,12 @@ class Conductor:
         self.feed(event)
         answer = self._answers.pop(request)
         return answer.refusal if isinstance(answer, do.Refuse) else answer
+
+    def warn(self, lease: str, sentence: str) -> None:
+        """Has the programs of a lease print a sentence; they go on."""
+        for worker in self.workers.values():
+            if worker.lease == lease:
+                worker.send(encode_warn(Warn(sentence)))
 
     def kill_idle(self) -> None:
         """Kills the workers without a session that are still there."""
@@ -309,6 +319,14 @@ class Conductor:
             if worker.lease == action.lease:
                 worker.serves(action.lease, action.quota.memory_bytes)
 
+    def _announce_reclaim(self, action: do.AnnounceReclaim) -> None:
+        self.pages.doers[do.AnnounceReclaim](action)
+        self.warn(
+            action.lease,
+            f"this program may lose its GPU in {format_duration(action.seconds)}: its memory was "
+            "borrowed, and the owner needs it. Save what you need",
+        )
+
     def _end_session(self, action: do.EndSession) -> None:
         worker = self.workers.get(action.worker)
         if worker is not None:
@@ -321,7 +339,7 @@ class Conductor:
 
     def _forget_session(self, action: do.ForgetSession) -> None:
         self._compilers.release(action.session)
-        visitor = self.desk.forget(action.session)
+        visitor = self.desk.forget(action.session, action.reason)
         if visitor is None:
             return
         audit("session_ended", session=action.session, tenant=visitor.tenant, reason=action.reason)

@@ -276,7 +276,9 @@ class ServerConfig:
     @property
     def identifies(self) -> bool:
         """True if clients on other machines can show who they are."""
-        return bool(self.identity.tokens or self.tls.client_ca)
+        identity = self.identity
+        claims = identity.claim_key or identity.pod_keys
+        return bool(identity.tokens or self.tls.client_ca or claims)
 
     @property
     def watched(self) -> bool:

@@ -15,11 +15,13 @@ from netprobe.identity import HostIdentity, identity_in
 from rgpu_common.clock import MonotonicClock
 from rgpu_common.endpoints import GrpcEndpoint, speaks_tls
 from rgpu_common.errors import ConfigError, ServerError
-from rgpu_server.agent.membership import Membership, join
+from rgpu_server.agent.membership import Agency, Membership
+from rgpu_server.agent.node_orders import NodeOrderService
 from rgpu_server.conductor import Conductor, Equipment
 from rgpu_server.core.events import Started, StopRequested
 from rgpu_server.core.isolation import Process
 from rgpu_server.core.node import Node
+from rgpu_server.core.pool import device_library
 from rgpu_server.descriptors import fitted, raise_limit
 from rgpu_server.devices import Inventory, strange_models, take_inventory
 from rgpu_server.entrances import Entrances
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 
     from rgpu_common.endpoints import Endpoint
     from rgpu_server.config import ServerConfig
+    from rgpu_server.identity.claim_access import ClaimAccess
     from rgpu_server.tokens.home import StateFolder
 
 log = logging.getLogger("rgpu.server")
@@ -81,9 +84,10 @@ class Daemon:
         if self._cache is not None:
             self._compilers = Compilers(self._cache, config.emulated.compiler)
         self.isolation = isolation or isolation_of(config)
-        self.authenticator = _authenticator(config)
+        self._claims = config.identity.claim_access()
+        self.authenticator = _authenticator(config, self._claims)
         self.conductor = Conductor(
-            Node(inventory.devices, config.policy, config.tenants),
+            Node(inventory.devices, config.policy, config.tenants, _array_pools(inventory)),
             MonotonicClock(),
             self._equipment(),
         )
@@ -126,14 +130,15 @@ class Daemon:
             self._link.watch(self._handover)
             self.recorder.start()
             guard = Guard(self.authenticator, self.door.callers)
-            api = await start_api(self._services(), self._api_address, guard)
+            agency = Agency(self._config.cluster, bound, self._membership())
+            api = await start_api(self._services(agency), self._api_address, guard)
             self._on_signals()
             self.conductor.feed(Started())
             self._keep_reservations()
             self.door.start()
             # Last of all, so that /health answers when sessions can be opened.
             metrics = await self._start_metrics()
-            joining = join(self._config.cluster, bound, self._membership())
+            joining = agency.join()
             ready(bound)
             await self._stop.wait()
         finally:
@@ -161,9 +166,10 @@ class Daemon:
     def _membership(self) -> Membership:
         return Membership(self.conductor, self._inventory, self.probes.identity.server)
 
-    def _services(self) -> Services:
+    def _services(self, agency: Agency) -> Services:
         network = NetworkService(self.probes.identity, self.probes.endpoints)
-        return Services(self.observer, Control(self.conductor), self.recorder, network)
+        orders = NodeOrderService(agency, self._claims)
+        return Services(self.observer, Control(self.conductor), self.recorder, network, orders)
 
     async def _start_metrics(self) -> Metrics | None:
         if self._config.metrics is None:
@@ -196,7 +202,7 @@ class Daemon:
         uuids = {ordinal: facts.uuid for ordinal, facts in self._inventory.facts.items()}
         kept = ReservedFile(self.state, self.conductor, uuids)
         kept.restore()
-        self.conductor.reserved = kept.changed
+        self.conductor.listeners.append(kept.changed)
 
     def stop(self, end_sessions: bool) -> None:
         """Begins the end.  Sessions that run go on unless they are to be ended."""
@@ -249,6 +255,10 @@ class Daemon:
         self.conductor.kill_idle()
 
 
+def _array_pools(inventory: Inventory) -> list[str]:
+    return [pool for pool in inventory.options if device_library(pool) != pool]
+
+
 def _open_state(path: Path, config: ServerConfig) -> StateFolder:
     """Two servers at one port want one folder as well: then the port is the reason to give."""
     try:
@@ -280,12 +290,12 @@ def _setup(config: ServerConfig, inventory: Inventory) -> Setup:
     return Setup(devices, round(enforcement.max_kernel_seconds * 1000))
 
 
-def _authenticator(config: ServerConfig) -> Authenticator:
+def _authenticator(config: ServerConfig, claims: ClaimAccess | None) -> Authenticator:
     """ConfigError if the tokens file cannot be used."""
     identity = config.identity
     known = existing_access_tokens(Path(identity.tokens)) if identity.tokens else None
     rules = identity.rules(certificates=bool(config.tls.client_ca), insecure=config.insecure)
-    return Authenticator(rules, known)
+    return Authenticator(rules, known, claims)
 
 
 def _recorder(config: ServerConfig, observer: Observer, state: Path) -> Recorder:
@@ -346,7 +356,9 @@ def serve(config: ServerConfig, remarks: Sequence[str] = ()) -> None:
 def _reports(inventory: Inventory) -> Iterator[tuple[Process, str]]:
     """What processes of each kind say before any of them serves anybody."""
     for library, options in inventory.options.items():
-        yield worker_of(library), first_report(options)
+        # Workers for arrays start slowly, and each is judged by its own report.
+        if device_library(library) == library:
+            yield worker_of(library), first_report(options)
     yield Process.RESPONDER, responder_report()
 
 

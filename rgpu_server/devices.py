@@ -16,6 +16,7 @@ from rgpu_server.core.model import Device
 from rgpu_server.default_devices import check_compiler
 from rgpu_server.driver_probe import ask_driver
 from rgpu_server.slices import Hardware, hardware_of, look_at_gpus
+from rgpu_server.workers.array_workers import array_workers
 from rgpu_server.workers.binary import cuda_library, emulated_library, worker_path
 from rgpu_server.workers.groups import open_groups
 from rgpu_server.workers.process import WorkerOptions
@@ -83,6 +84,7 @@ def take_inventory(config: ServerConfig) -> Inventory:
         options[kind] = WorkerOptions(
             program, library, config.sandbox, config.log_bytes, groups, emulated
         )
+    options.update(array_workers(options))
     gpus = look_at_gpus() if "cuda" in libraries else ()
     devices, served, facts = [], {}, {}
     for ordinal, spec in enumerate(config.devices):
@@ -122,7 +124,8 @@ def _library(kind: str) -> Path:
 
 
 def _served(hardware: Hardware) -> Served:
-    environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    # Streams that share a connection wait for each other's halts (executor/halts.h).
+    environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
     if hardware.visible:
         environment["CUDA_VISIBLE_DEVICES"] = hardware.visible
     return Served(hardware.ordinal, environment, emulated=False)

@@ -129,6 +129,7 @@ class Handover:
             "transport": visitor.transport,
             "program": visitor.hello.program,
             "client_pid": visitor.hello.pid,
+            "pool": session.library,
             "secret": visitor.secret.hex(),
         }
         message = say.WorkerIs(
@@ -166,6 +167,7 @@ class Handover:
             return
         log.warning("session %d: %s", message.session, message.sentence)
         audit("session_fenced", session=message.session, sentence=message.sentence)
+        self._conductor.desk.note_why(message.session, message.sentence)
 
     # Adopting
 
@@ -248,12 +250,18 @@ class Handover:
             tenant=tenant,
             lease=lease.id,
             slot=message.slot,
-            library=find(self._conductor.node.devices, lease.device).library,
+            library=self._pool(record, lease),
             opened_at=float(opened_at) if isinstance(opened_at, int | float) else now,
             deadline=None,
             state=SessionState.OPEN,
             worker=worker,
         )
+
+    def _pool(self, record: dict[str, Any], lease: Lease) -> str:
+        """Returns the pool that a session's worker was of. It may not be offered any more."""
+        node = self._conductor.node
+        pool = str(record.get("pool", ""))
+        return pool if pool in node.pools else find(node.devices, lease.device).library
 
     def _lease_record(self, lease: Lease) -> dict[str, Any]:
         return {

@@ -20,6 +20,7 @@ from rgpu_server.core.isolation import (
     refusal,
     weakening,
 )
+from rgpu_server.core.pool import device_library
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,8 +94,8 @@ def isolation_of(config: ServerConfig) -> Isolation:
 
 
 def worker_of(library: str) -> Process:
-    """Returns which process a worker of this library is."""
-    return Process.WORKER if library == "emulated" else Process.CUDA_WORKER
+    """Returns which process a worker of this pool is."""
+    return Process.WORKER if device_library(library) == "emulated" else Process.CUDA_WORKER
 
 
 def look_at_machine() -> Machine:

@@ -1,7 +1,7 @@
-"""Keeps the reservations of a server in a file of its state folder, over restarts of the server.
+"""Keeps the reservations and kept leases of a server over restarts, in a file of its state folder.
 
-Leases with sessions outlive the server with their workers. A reservation may have no session, and
-must not depend on one.
+Leases with sessions outlive the server with their workers. These may have no session, and must not
+depend on one.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ class ReservedFile:
     def _grant(self, record: Mapping[str, Any], ordinal: int) -> None:
         conductor, booked = self._conductor, booked_of(record["booked"])
         key = LeaseKey(str(record["tenant"]), str(record["key"]))
-        left = float(record["ends_at"]) - conductor.clock.now()
+        if booked is not None and booked.kept:
+            left = float(record["ttl"])
+        else:
+            left = float(record["ends_at"]) - conductor.clock.now()
         taken_over = conductor.node.leases.of(key) is not None
         if booked is None or taken_over or not 0 < left <= MAX_RESERVE_SECONDS:
             return
@@ -85,7 +88,7 @@ class ReservedFile:
         event = on.LeaseRequested(number, key.tenant, key.name, wish, left, True, booked)
         answer = conductor.ask(number, event)
         if isinstance(answer, Refusal):
-            log.error("reservation %s is lost: %s", key, answer.sentence)
+            log.error("lease %s is lost: %s", key, answer.sentence)
 
     def _record(self, lease: Lease) -> dict[str, Any]:
         quota = lease.asked
@@ -99,7 +102,9 @@ class ReservedFile:
             "policy": quota.policy.value,
             "priority": quota.priority,
             "weight": quota.weight,
-            "ends_at": lease.ends_at,
+            # A kept lease has its whole time again, for its agent to come back.
+            "ends_at": None if lease.kept else lease.ends_at,
+            "ttl": lease.ttl_seconds,
             "booked": None if lease.booked is None else lease.booked.record(),
         }
 
@@ -125,4 +130,4 @@ class ReservedFile:
 
 
 def _lasts(lease: Lease) -> bool:
-    return lease.reserved and lease.state is LeaseState.ACTIVE
+    return (lease.reserved or lease.kept) and lease.state is LeaseState.ACTIVE

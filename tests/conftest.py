@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.telling import note_test
 from helpers.turns import Turns
 from helpers.undisturbed import remember_error, repetitions, run_undisturbed
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 TURNS = pytest.StashKey[str]()
+SKIPS = (pytest.skip.Exception, pytest.xfail.Exception)
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
 # A shell that starts pytest in the background has it ignore SIGINT, and so would its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -86,8 +88,15 @@ def pytest_runtest_protocol_alone(item: pytest.Item, nextitem: pytest.Item | Non
 
 
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Tells figures that are off from all other failures."""
+    """Tells figures that are off from all other failures, and fixtures how their test went."""
     remember_error(item, call)
+    if call.when == "call":
+        note_test(failed=call.excinfo is not None and not call.excinfo.errisinstance(SKIPS))
+
+
+def pytest_runtest_setup() -> None:
+    """Nothing has failed yet."""
+    note_test(failed=False)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import subprocess
 import time
@@ -89,7 +90,7 @@ class Tenant(Closing):
         own = {
             "RGPU_TENANT": grant.tenant or name,
             "RGPU_LEASE": f"quota-{name}",
-            "RGPU_MEMORY": "64MiB",
+            "RGPU_MEMORY": os.environ.get("RGPU_TEST_MEMORY", "64MiB"),
         }
         self._environment = {
             **client_environment(server, transport), **own, **grant.variables()

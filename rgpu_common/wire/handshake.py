@@ -35,6 +35,7 @@ class WishKey(IntEnum):
     CLAIM = 8
     WAIT = 9
     COMPILED = 10
+    SEAM = 11
 
 
 class Handshake(IntEnum):

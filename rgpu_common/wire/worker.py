@@ -52,6 +52,7 @@ class MessageType(IntEnum):
     EXPORT_WANTED = 5
     EXPORT_OPENED = 6
     EXPORT_RELEASED = 7
+    WARN = 8
     READY = 16
     OPENED = 17
     REFUSED = 18
@@ -424,6 +425,43 @@ def encode_export_released(m: ExportReleased) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
+class Warn:
+    """The worker sends this sentence to the program, which goes on.
+
+    Attributes:
+        sentence: what the program is to know.
+    """
+
+    sentence: str = ""
+
+
+def put_warn(m: Warn) -> bytes:
+    """Returns the body of a WARN."""
+    w = Writer()
+    w.put_text(clean_text(m.sentence, MAX_LINE_BYTES))
+    return w.take()
+
+
+def decode_warn(body: bytes) -> Warn:
+    """Reads the body of a WARN.
+
+    Raises:
+        WireError: the bytes are not a WARN.
+    """
+    r = Reader(body)
+    m = Warn(
+        sentence=get_line(r, MAX_LINE_BYTES),
+    )
+    r.end()
+    return m
+
+
+def encode_warn(m: Warn) -> bytes:
+    """Returns a WARN."""
+    return encode_packet(MessageType.WARN, put_warn(m))
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """The process has started, and waits for its first message.
 
@@ -779,7 +817,7 @@ def encode_export_closed(m: ExportClosed) -> bytes:
     return encode_packet(MessageType.EXPORT_CLOSED, put_export_closed(m))
 
 
-FromDaemon = Assign | Attach | End | Resume | ExportWanted | ExportOpened | ExportReleased
+FromDaemon = Assign | Attach | End | Resume | ExportWanted | ExportOpened | ExportReleased | Warn
 
 
 def decode_from_daemon(packet: bytes) -> FromDaemon:
@@ -803,6 +841,8 @@ def decode_from_daemon(packet: bytes) -> FromDaemon:
         return decode_export_opened(body)
     if kind == MessageType.EXPORT_RELEASED:
         return decode_export_released(body)
+    if kind == MessageType.WARN:
+        return decode_warn(body)
     raise WireError(f"the daemon sent a message of unknown type {kind}")
 
 

@@ -67,8 +67,11 @@ class LeaseRequested:
 
 @dataclass(frozen=True, slots=True)
 class KeepAliveRequested:
+    """ttl_seconds: the time of the lease from now on; 0: the one that it has."""
+
     request: int
     lease: str
+    ttl_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,7 @@ class SessionRequested:
     """A client has sent a valid HELLO. An empty key means the lease of tenant and container.
 
     address: the client's network, or its user on this machine; what one address may leave behind is
-    bounded.
+    bounded. seam: the array library that the session needs, "" for the driver seam.
     """
 
     session: int
@@ -144,6 +147,7 @@ class SessionRequested:
     container: str = ""
     wish: Wish = field(default_factory=Wish)
     address: str = ""
+    seam: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +179,13 @@ class ClaimLeft:
 @dataclass(frozen=True, slots=True)
 class ClientLeft:
     """The client of a session that waits for a worker closed its connection."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClientDied:
+    """The process of a session's client has ended, whatever its connections look like."""
 
     session: int
 
@@ -223,6 +234,7 @@ Event = (
     | ClaimRequested
     | ClaimLeft
     | ClientLeft
+    | ClientDied
     | WorkerReady
     | SessionOpened
     | SessionRefusedByWorker

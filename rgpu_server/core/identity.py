@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from rgpu_common.clusters import KUBERNETES_GROUP, is_lease_of
 from rgpu_server.core.model import DEFAULT_TENANT, Code, Refusal
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Proof(Enum):
     """
 
     ACCESS_TOKEN = "token"
+    CLAIM = "claim"
     CERTIFICATE = "certificate"
     USER = "user"
     OWNER = "owner"
@@ -66,7 +68,8 @@ class Evidence:
     local: it comes from this machine. uid: of the peer on a Unix socket; own: the uid is the
     server's or root's. certificate: the tenant that its certificate names, "" without one.
     access_token: the tenant of its access token, "" without one; bad_access_token: it has one that
-    is not valid.
+    is not valid. requests: the token is for the leases of these requests alone; None: for all that
+    the tenant may do.
     """
 
     local: bool = False
@@ -75,17 +78,20 @@ class Evidence:
     certificate: str = ""
     access_token: str = ""
     bad_access_token: bool = False
+    requests: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
     """tenant: None if the caller may name any tenant. operator: may see and change everything of
-    others.
+    others. requests: it may use the leases of these requests and do nothing else; None: no such
+    bound.
     """
 
     tenant: str | None
     operator: bool
     proof: Proof
+    requests: frozenset[str] | None = None
 
     def speaks_for(self, said: str) -> str | Refusal:
         """Returns the tenant for a request that names the tenant `said` ("": none), or a
@@ -105,7 +111,21 @@ class Identity:
 
     def sees(self, tenant: str) -> bool:
         """True if the caller may see and change the leases and sessions of that tenant."""
+        if self.requests is not None:
+            return False
         return self.operator or self.tenant is None or self.tenant == tenant
+
+    def may_use(self, key: str) -> Refusal | None:
+        """Returns why the caller may not use the lease of a key, or may not ask for a lease ("");
+        None: it may.
+        """
+        if self.requests is None or any(is_lease_of(key, one) for one in self.requests):
+            return None
+        sentence = (
+            "this credential opens sessions in the leases of its own Kubernetes claim and of no "
+            f"other: set RGPU_LEASE to what the pod's annotation {KUBERNETES_GROUP}/lease says"
+        )
+        return Refusal(Code.NOT_ALLOWED, sentence)
 
 
 def identify(rules: IdentityRules, evidence: Evidence) -> Identity | Refusal:
@@ -124,6 +144,8 @@ def identify(rules: IdentityRules, evidence: Evidence) -> Identity | Refusal:
         )
         return Refusal(Code.NOT_IDENTIFIED, sentence)
     if by_token or evidence.certificate:
+        if by_token and evidence.requests is not None:
+            return Identity(by_token, False, Proof.CLAIM, evidence.requests)
         proof = Proof.ACCESS_TOKEN if by_token else Proof.CERTIFICATE
         return _named(rules, by_token or evidence.certificate, proof)
     if evidence.uid is not None and evidence.own:

@@ -45,10 +45,11 @@ class Lease:
     needs the share that this lease borrowed. held_bytes: the memory that its sessions still held
     when its limit was made smaller than that. ends_at: when it expires if nothing happens; None
     while sessions hold an implicit lease. reclaim_at: when its borrowed memory goes back to the
-    owner. slots: page slot -> session. stopped: an operator paused it. holders: the claims of runs
-    that have not ended; a lease with holders stays without a session. own: it belongs to one run
-    and ends with it. first: its ceilings before the first resize; None if it was never resized.
-    booked: a cluster's manager asked for it.
+    owner. announced_at: when it ends, as the cluster's manager has announced. slots: page slot ->
+    session. stopped: an operator paused it. holders: the claims of runs that have not ended; a
+    lease with holders stays without a session. own: it belongs to one run and ends with it. first:
+    its ceilings before the first resize; None if it was never resized. booked: a cluster's manager
+    asked for it. seams: the words of `seam_word` for all sessions that it has had in this process.
     """
 
     id: str
@@ -63,6 +64,7 @@ class Lease:
     asked_share_ppm: int = 0
     held_bytes: int = 0
     reclaim_at: float | None = None
+    announced_at: float | None = None
     paused: bool = False
     stopped: bool = False
     state: LeaseState = LeaseState.ACTIVE
@@ -71,6 +73,7 @@ class Lease:
     own: bool = False
     first: Quota | None = None
     booked: Booked | None = None
+    seams: set[str] = field(default_factory=set)
 
     @property
     def used(self) -> bool:
@@ -84,12 +87,17 @@ class Lease:
 
     def begin(self) -> None:
         """Notes that a session or a run uses it. A booked lease ends with its first run, unless it
-        is a reservation.
+        is a reservation or kept.
         """
-        if self.booked is not None and self.explicit and not self.reserved:
+        if self.booked is not None and self.explicit and not (self.reserved or self.kept):
             self.explicit, self.own = False, True
-        if not self.explicit:
+        if not self.explicit or self.kept:
             self.ends_at = None
+
+    def keep(self, ttl_seconds: float, now: float) -> None:
+        """Gives an explicit lease its time again. One that is kept has no end while it is used."""
+        self.ttl_seconds = ttl_seconds
+        self.ends_at = None if self.kept and self.used else now + ttl_seconds
 
     @property
     def reserved(self) -> bool:
@@ -97,9 +105,16 @@ class Lease:
         return self.booked is not None and self.booked.reserved
 
     @property
+    def kept(self) -> bool:
+        """True if programs come and go in it, and its end waits for the last of them."""
+        return self.booked is not None and self.booked.kept
+
+    @property
     def awaited(self) -> bool:
         """True if it was booked for a run that has not come yet."""
-        return self.booked is not None and self.explicit and not (self.reserved or self.used)
+        if self.booked is None or self.reserved or self.kept:
+            return False
+        return self.explicit and not self.used
 
     @property
     def asked(self) -> Quota:

@@ -86,6 +86,8 @@ class LeaseUsers:
         """Handles an active lease that has become empty. Returns True if it is gone, because it was
         for one run alone.
         """
+        if lease.kept and not lease.used:
+            lease.keep(lease.ttl_seconds, now)
         if lease.used or lease.explicit:
             return False
         if lease.own:

@@ -83,11 +83,13 @@ class LeaseBook:
         reservation keeps its end; a clock that began anew gives it no more than its whole time.
         """
         end = lease.ends_at if lease.reserved else None
-        if lease.booked is not None and not lease.reserved:
+        if lease.booked is not None and not (lease.reserved or lease.kept):
             # Without a session, its run has its ttl to come back.
             lease.explicit = not lease.slots
         if lease.state is LeaseState.ACTIVE:
-            if lease.explicit:
+            if lease.kept:
+                lease.keep(lease.ttl_seconds, now)
+            elif lease.explicit:
                 lease.ends_at = min(end or math.inf, now + lease.ttl_seconds)
             else:
                 lease.ends_at = None if lease.slots else now + self._policy.grace_seconds
@@ -105,6 +107,11 @@ class LeaseBook:
     def of(self, key: LeaseKey) -> Lease | None:
         """Returns the lease of this key, active or draining, or None."""
         return self._table.of(key)
+
+    def is_active(self, key: LeaseKey) -> bool:
+        """Returns whether this key has an active lease."""
+        lease = self._table.of(key)
+        return lease is not None and lease.state is LeaseState.ACTIVE
 
     def holdings(self) -> list[Holding]:
         """Returns what each lease holds."""
@@ -143,7 +150,8 @@ class LeaseBook:
             asked = self._ask(key, wish, 0, None).quota_on(find(self._devices, held.device))
             check_same(held, wish.device, asked)
             check_extends(held)
-            held.explicit, held.ttl_seconds, held.ends_at = True, ttl, now + ttl
+            held.explicit = True
+            held.keep(ttl, now)
             return held, False
         check_drained(held)
         lease = self._new(key, wish, now, passes_line=passes_line)
@@ -188,14 +196,14 @@ class LeaseBook:
             return False
         return differs(held, wish, find(self._devices, held.device))
 
-    def keep_alive(self, lease_id: str, now: float) -> Lease:
+    def keep_alive(self, lease_id: str, now: float, ttl_seconds: float = 0) -> Lease:
         """Moves the end of an explicit lease to `now` + its ttl; RefusedError if the lease has
-        ended.
+        ended. ttl_seconds: its ttl from now on; 0: the one it has.
         """
         lease = self.active(lease_id)
         check_extends(lease)
         if lease.explicit:
-            lease.ends_at = now + lease.ttl_seconds
+            lease.keep(life(ttl_seconds or lease.ttl_seconds, self._policy), now)
         return lease
 
     def pause(self, lease_id: str, paused: bool, operator: bool = True) -> Lease:

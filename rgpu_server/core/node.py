@@ -47,14 +47,18 @@ class Node:
         devices: Sequence[Device],
         policy: Policy | None = None,
         tenants: Mapping[str, TenantPolicy] | None = None,
+        pools: Sequence[str] = (),
     ) -> None:
+        """pools: those besides the devices' own, as `array_pool` names them."""
         self.devices = tuple(devices)
         self.policy = policy or Policy()
         self.tenants = dict(tenants or {})
         self.standing = Standing()
         self.leases = LeaseBook(self.devices, self.policy, self.tenants)
         self._out = Outbox(self.policy.reclaim_seconds)
-        self._serving = Serving(self.devices, self.policy, self.leases, self.standing, self._out)
+        self._serving = Serving(
+            self.devices, self.policy, self.leases, self.standing, self._out, pools
+        )
         self.sessions = self._serving.sessions
         self.pools = self._serving.pools
         self.settling = self._serving.settling
@@ -62,8 +66,11 @@ class Node:
         self._claiming = Claiming(self.policy, self.leases, self._serving, self.standing, self._out)
         self.line = self._claiming.line
         self._next_key = 1
-        # One row per event type: the method that handles it.
-        self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
+        self._handlers = self._rows()
+
+    def _rows(self) -> dict[type[Any], Callable[[Any, float], None]]:
+        """Returns one row per event type: the method that handles it."""
+        return {
             on.Started: self._nothing,
             on.Adopted: self._adopted,
             on.TimePassed: self._time_passed,
@@ -126,10 +133,11 @@ class Node:
         self._answer(event.request, grant)
 
     def _keep_alive_requested(self, event: on.KeepAliveRequested, now: float) -> None:
-        self._answer(
-            event.request,
-            lambda: do.Answer(event.request, self.leases.keep_alive(event.lease, now).id),
-        )
+        def keep_alive() -> do.Answer:
+            lease = self.leases.keep_alive(event.lease, now, event.ttl_seconds)
+            return do.Answer(event.request, lease.id)
+
+        self._answer(event.request, keep_alive)
 
     def _resize_requested(self, event: on.ResizeRequested, now: float) -> None:
         def resize() -> do.Answer:

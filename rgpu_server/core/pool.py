@@ -28,6 +28,29 @@ class Worker:
     session: int | None = None
 
 
+def array_pool(library: str, seam: str) -> str:
+    """Returns the name of the pool for an array library beside a device's library; "" names none.
+
+    Nothing of such a pool is kept warm: a Python process with its libraries takes memory.
+    """
+    return f"{library}/{seam}" if seam else library
+
+
+def device_library(pool: str) -> str:
+    """Returns the device's library of a pool."""
+    return pool.partition("/")[0]
+
+
+def seam_of(pool: str) -> str:
+    """Returns the array library of a pool; "" for a pool at the driver seam."""
+    return pool.partition("/")[2]
+
+
+def seam_word(pool: str) -> str:
+    """Returns the word for a pool's seam in reports: "driver", or the name of an array library."""
+    return seam_of(pool) or "driver"
+
+
 class WorkerPool:
     """Keeps `warm_workers` ready, and one more for each session that waits.
 
@@ -69,7 +92,8 @@ class WorkerPool:
         if now < self._not_before:
             return 0
         starting = self.count(WorkerState.STARTING)
-        wanted = self._policy.warm_workers + waiting - self.count(WorkerState.WARM) - starting
+        warm = 0 if seam_of(self.library) else self._policy.warm_workers
+        wanted = warm + waiting - self.count(WorkerState.WARM) - starting
         room = (1 if self.failures else self._policy.max_starting) - starting
         return max(min(wanted, room), 0)
 

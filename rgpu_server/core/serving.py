@@ -10,7 +10,7 @@ from rgpu_server.core.kept import KeptPlaces
 from rgpu_server.core.lease import Joined
 from rgpu_server.core.model import Code, LeaseKey, Refusal, RefusedError, SessionState
 from rgpu_server.core.placement import find
-from rgpu_server.core.pool import WorkerPool
+from rgpu_server.core.pool import WorkerPool, array_pool, seam_word
 from rgpu_server.core.sessions import Session, SessionTable
 from rgpu_server.core.tenants import check_sessions
 
@@ -41,9 +41,11 @@ class Serving:
         leases: LeaseBook,
         standing: Standing,
         out: Outbox,
+        pools: Sequence[str] = (),
     ) -> None:
         self.sessions = SessionTable()
-        self.pools = {d.library: WorkerPool(d.library, policy) for d in devices}
+        names = [*(d.library for d in devices), *pools]
+        self.pools = {name: WorkerPool(name, policy) for name in names}
         self.settling: dict[int, tuple[on.SessionRequested, float]] = {}
         self.kept = KeptPlaces(policy)
         self._changes = 0
@@ -57,6 +59,7 @@ class Serving:
         self.handlers: dict[type[Any], Callable[[Any, float], None]] = {
             on.SessionRequested: self._requested,
             on.ClientLeft: self._client_left,
+            on.ClientDied: self._client_died,
             on.WorkerReady: self._worker_ready,
             on.SessionOpened: self._opened,
             on.SessionRefusedByWorker: self._refused_by_worker,
@@ -85,6 +88,9 @@ class Serving:
         assert session.worker is not None
         self.sessions.add(session)
         self.pools[session.library].adopt(session.worker, session.id)
+        lease = self._leases.get(session.lease)
+        if lease is not None:
+            lease.seams.add(seam_word(session.library))
         self._next_worker = max(self._next_worker, session.worker + 1)
 
     def settle(self, now: float) -> None:
@@ -164,7 +170,7 @@ class Serving:
         self._standing.check_running()
         self._standing.check_not_draining()
         self.check_room(event.tenant, _key(event))
-        self.check_pool(event.wish.device)
+        self.check_pool(event.wish.device, event.seam)
         lease, joined = self._leases.join(_key(event), event.wish, now, event.address)
         slot = self._leases.users.attach(lease, event.session)
         self.kept.take(lease.key)
@@ -174,7 +180,8 @@ class Serving:
         elif joined is Joined.RESHAPED:
             self._out.update_page(lease)
         self._out.add(do.TakeSlot(lease.id, slot, event.session))
-        library = find(self._devices, lease.device).library
+        library = array_pool(find(self._devices, lease.device).library, event.seam)
+        lease.seams.add(seam_word(library))
         deadline = now + self._policy.open_seconds
         return Session(event.session, event.tenant, lease.id, slot, library, now, deadline)
 
@@ -196,11 +203,13 @@ class Serving:
         ceilings = self._leases.quotas.policy_of(tenant)
         check_sessions(tenant, ceilings, running, self._tenant_sessions)
 
-    def check_pool(self, device: int | None) -> None:
+    def check_pool(self, device: int | None, seam: str = "") -> None:
         """Refuses a session at once if the workers of all pools that may serve it cannot start."""
-        pools = list(self.pools.values())
-        if device is not None:
-            pools = [self.pools[find(self._devices, device).library]]
+        devices = self._devices if device is None else [find(self._devices, device)]
+        names = {array_pool(one.library, seam) for one in devices}
+        pools = [self.pools[name] for name in sorted(names) if name in self.pools]
+        if not pools:
+            raise RefusedError(Code.NO_WORKER, _no_seam(seam))
         if all(pool.broken for pool in pools):
             raise RefusedError(Code.NO_WORKER, _broken_sentence(pools[0]))
 
@@ -232,6 +241,11 @@ class Serving:
         session = self.sessions.get(event.session)
         if session is not None and session.state is SessionState.WAITING:
             self._gone(session, _LEFT, now)
+
+    def _client_died(self, event: on.ClientDied, now: float) -> None:
+        session = self.sessions.get(event.session)
+        if session is not None:
+            self.end(session, Refusal(Code.NO_WORKER, "the client's process is gone"), now)
 
     def _gone(self, session: Session, reason: str, now: float) -> None:
         self.sessions.remove(session)
@@ -292,6 +306,13 @@ class Serving:
 
 def _key(event: on.SessionRequested) -> LeaseKey:
     return LeaseKey(event.tenant, event.key or f"container:{event.container}")
+
+
+def _no_seam(seam: str) -> str:
+    return (
+        f"this server does not execute arrays of {seam}: install rgpu-cuda[{seam}] there, and "
+        "start it again"
+    )
 
 
 def _broken_sentence(pool: WorkerPool) -> str:

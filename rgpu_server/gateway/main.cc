@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "rgpu_common/native/base/log.h"
-#include "rgpu_server/executor/sandbox.h"
+#include "rgpu_common/native/confine/sandbox.h"
 #include "rgpu_server/gateway/door.h"
 #include "rgpu_server/gateway/gateway.h"
 #include "rgpu_server/gateway/http2/service.h"
@@ -149,8 +149,8 @@ int Refuse(const rgpu::gateway::Control& control, const std::string& why) {
 }
 
 // The daemon judges the report, and ends a gateway that it does not like.
-void Confine(rgpu::exec::Gateway kind, const rgpu::gateway::Control& control) {
-  control.Say({"isolation", rgpu::exec::EnterGatewaySandbox(kind)});
+void Confine(rgpu::confine::Gateway kind, const rgpu::gateway::Control& control) {
+  control.Say({"isolation", rgpu::confine::EnterGatewaySandbox(kind)});
 }
 
 using rgpu::gateway::Door;
@@ -178,7 +178,7 @@ int ServeTls(const Options& options, const rgpu::gateway::Control& control) {
   std::string why;
   const auto terminal = OpenTls(options.tls, &why);
   if (terminal == nullptr) return Refuse(control, why);
-  Confine(rgpu::exec::Gateway::kTls, control);
+  Confine(rgpu::confine::Gateway::kTls, control);
   control.Say({"ready"});
   const Door door(options.door_fd);
   Figures figures;
@@ -200,7 +200,7 @@ int ServeGrpc(Options options, const rgpu::gateway::Control& control) {
     if (tls == nullptr) return Refuse(control, why);
   }
   http2::HttpTerminal terminal(tls.get(), options.grpcs_fds);
-  Confine(rgpu::exec::Gateway::kTls, control);
+  Confine(rgpu::confine::Gateway::kTls, control);
   control.Say({"ready"});
   const Door door(options.door_fd);
   Figures figures;
@@ -216,7 +216,7 @@ int ServeUcx(const Options& options, const rgpu::gateway::Control& control) {
   std::string why;
   const rgpu::transport::ucx::Engine* engine = rgpu::transport::ucx::LoadUcx(&why);
   if (engine == nullptr) return Refuse(control, why);
-  Confine(rgpu::exec::Gateway::kUcx, control);
+  Confine(rgpu::confine::Gateway::kUcx, control);
   // Its thread may still be in UCX when this one leaves.
   auto* terminal = new rgpu::gateway::UcxTerminal(*engine);
   std::string ports;
@@ -254,7 +254,7 @@ int main(int argc, char** argv) {
   keep.insert(keep.end(), options.grpcs_fds.begin(), options.grpcs_fds.end());
   keep.push_back(options.control_fd);
   keep.push_back(options.door_fd);
-  rgpu::exec::CloseOtherDescriptors(keep);
+  rgpu::confine::CloseOtherDescriptors(keep);
   const rgpu::gateway::Control control(options.control_fd);
   RaiseFileLimit(options);
   if (!options.ucx.empty()) return ServeUcx(options, control);

@@ -80,7 +80,7 @@ def check_tenant(tenant: str) -> None:
     size = len(tenant.encode(errors="replace"))
     if not 0 < size <= MAX_TENANT_BYTES or not tenant.isprintable() or tenant == "*":
         raise UsageError(
-            f"a tenant is 1 to {MAX_TENANT_BYTES} printable characters and not '*': {tenant!r}"
+            f"a tenant is 1 to {MAX_TENANT_BYTES} printable characters and not '*': {tenant[:64]!r}"
         )
 
 

@@ -17,21 +17,26 @@ if TYPE_CHECKING:
 
     from rgpu_server.core.model import Refusal
     from rgpu_server.identity.access_tokens import AccessTokens
+    from rgpu_server.identity.claim_access import ClaimAccess
     from rgpu_server.service.callers import Caller
 
 
 class Authenticator:
-    """Asked for each session and API call. Without a tokens file, access tokens are ignored."""
+    """Asked for each session and API call. access_tokens, claims: None: such tokens are not known
+    here; without both, access tokens are ignored.
+    """
 
     def __init__(
         self,
         rules: IdentityRules | None = None,
         access_tokens: AccessTokens | None = None,
+        claims: ClaimAccess | None = None,
         clock: Clock | None = None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._rules = rules or IdentityRules()
         self._access_tokens = access_tokens
+        self._claims = claims
         self._clock = clock or MonotonicClock()
         self._wall_clock = wall_clock
         self._failures = Failures()
@@ -68,15 +73,20 @@ class Authenticator:
         return True
 
     def _evidence(self, caller: Caller, access_token: str) -> Evidence:
-        row = None
-        if access_token and self._access_tokens is not None:
+        tenant, requests = "", None
+        if access_token and self._claims is not None:
+            tenant, requests = self._claims.look(access_token, self._wall_clock())
+        if access_token and not tenant and self._access_tokens is not None:
             row = self._access_tokens.row_of(access_token, self._wall_clock())
+            tenant = row.tenant if row is not None else ""
+        checked = self._access_tokens is not None or self._claims is not None
         return Evidence(
             # A connection through an HTTP proxy on this machine may come from any machine.
             local=caller.peer == LOCAL and caller.transport != "grpc",
             uid=caller.uid,
             own=caller.uid is not None and is_own_uid(caller.uid),
             certificate=caller.tenant if caller.authenticated else "",
-            access_token=row.tenant if row is not None else "",
-            bad_access_token=bool(access_token and self._access_tokens is not None and row is None),
+            access_token=tenant,
+            bad_access_token=bool(access_token and checked and not tenant),
+            requests=requests,
         )

@@ -6,14 +6,19 @@ import os
 import pwd
 import ssl
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rgpu_common import keys
+from rgpu_common.claim_tokens import key_in
+from rgpu_common.clusters import KUBERNETES_GROUP
 from rgpu_common.errors import ConfigError, UsageError
 from rgpu_common.key_kinds import Choice, File, Flag, Text, Texts
 from rgpu_common.keys import Kind, Option
 from rgpu_server.core.identity import IdentityRules, Require
 from rgpu_server.identity.access_tokens import check_tenant, default_tokens_file
+from rgpu_server.identity.claim_access import ClaimAccess
+from rgpu_server.identity.pod_tokens import PodTokens
 
 if TYPE_CHECKING:
     from rgpu_common.config import Table
@@ -73,16 +78,46 @@ class Identity:
     uri_prefix: str = keys.key(
         "identity.uri_prefix", Text(), "rgpu://tenant/", "What precedes the tenant in such a URI."
     )
+    claim_key: str = keys.key(
+        "identity.claim_key", File(), "",
+        "The file with this node's key for the credentials of Kubernetes claims "
+        "([Kubernetes](../how-to/kubernetes.md)).", unset="none: there are no such credentials",
+    )  # fmt: skip
+    pod_keys: str = keys.key(
+        "identity.pod_keys", File(), "",
+        "The file with the keys of Kubernetes' API server (`kubectl get --raw /openid/v1/jwks`). "
+        "With it the ServiceAccount token of a pod, for the audience `rgpu.dev`, opens sessions in "
+        "the leases of the pod and of its claims.", unset="none: such tokens are not accepted",
+    )  # fmt: skip
+    pod_issuer: str = keys.key(
+        "identity.pod_issuer", Text(), "",
+        "The issuer of these tokens, if its keys sign for several.", unset="any",
+    )  # fmt: skip
 
     def rules(self, certificates: bool, insecure: bool) -> IdentityRules:
         """Returns the rules for decisions. certificates: clients are asked for certificates."""
+        configured = self.tokens, self.users, self.operators, self.claim_key, self.pod_keys
         return IdentityRules(
             require=self.require,
-            configured=bool(self.tokens or certificates or self.users or self.operators),
+            configured=certificates or any(configured),
             insecure=insecure,
             operators=frozenset(self.operators),
             users=self.users,
         )
+
+    def claim_access(self) -> ClaimAccess | None:
+        """Returns what knows the credentials of claims; None if there are none here.
+
+        Raises:
+            ConfigError: a file cannot be used.
+        """
+        if not self.claim_key and not self.pod_keys:
+            return None
+        key = key_in(Path(self.claim_key)) if self.claim_key else None
+        pods = None
+        if self.pod_keys:
+            pods = PodTokens(Path(self.pod_keys), self.pod_issuer, KUBERNETES_GROUP)
+        return ClaimAccess(key, pods)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from rgpu_common.v1 import (
     node_pb2,
     node_pb2_grpc,
     observe_pb2_grpc,
+    orders_pb2_grpc,
     session_pb2,
     session_pb2_grpc,
 )
@@ -41,6 +42,7 @@ from rgpu_server.service.observing import ObserveService
 if TYPE_CHECKING:
     from grpc.aio import ServicerContext as Context
 
+    from rgpu_common.v1.orders_pb2_grpc import NodeOrderServiceServicer
     from rgpu_server.core.actions import Answer
     from rgpu_server.observe.recorder import Recorder
     from rgpu_server.observe.snapshot import Observer
@@ -102,6 +104,9 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
         tenant = known().identity.speaks_for(request.tenant)
         if isinstance(tenant, Refusal):
             await _abort(tenant, context)
+        bound = known().identity.may_use("")
+        if bound is not None:
+            await _abort(bound, context)
         wish, ttl = wish_of(request), request.ttl_seconds
         passes_line = known().identity.operator and not request.behind_line
         granted = self._control.grant(tenant, request.key, wish, ttl, passes_line=passes_line)
@@ -240,6 +245,7 @@ class Services:
     control: Control
     recorder: Recorder
     network: NetworkService
+    orders: NodeOrderServiceServicer
 
 
 async def start_api(services: Services, address: str, guard: Guard) -> grpc.aio.Server:
@@ -263,6 +269,7 @@ async def start_api(services: Services, address: str, guard: Guard) -> grpc.aio.
     service = ObserveService(observer, services.recorder)
     observe_pb2_grpc.add_ObserveServiceServicer_to_server(service, server)
     network_pb2_grpc.add_NetworkServiceServicer_to_server(services.network, server)
+    orders_pb2_grpc.add_NodeOrderServiceServicer_to_server(services.orders, server)
     server.add_insecure_port(address)
     await server.start()
     return server

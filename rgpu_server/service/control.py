@@ -40,10 +40,10 @@ class Control:
         event = on.LeaseRequested(number, tenant, key, wish, ttl_seconds, passes_line, booked)
         return self._conductor.ask(number, event)
 
-    def keep_alive(self, lease: str) -> Answer | Refusal:
-        """Begins the time of a lease again."""
+    def keep_alive(self, lease: str, ttl_seconds: float = 0.0) -> Answer | Refusal:
+        """Begins the time of a lease again. ttl_seconds: as `KeepAliveRequested` has it."""
         number = self._conductor.next_request()
-        return self._conductor.ask(number, on.KeepAliveRequested(number, lease))
+        return self._conductor.ask(number, on.KeepAliveRequested(number, lease, ttl_seconds))
 
     def resize(
         self, lease: str, change: Change, used: Mapping[int, int], *, kill: bool
@@ -68,6 +68,10 @@ class Control:
         """Ends a lease and its sessions. why: for their programs."""
         number = self._conductor.next_request()
         return self._conductor.ask(number, on.RevokeRequested(number, lease, why))
+
+    def warn(self, lease: str, sentence: str) -> None:
+        """Tells the programs of a lease something; they go on."""
+        self._conductor.warn(lease, sentence)
 
     def drain(self, end_after_seconds: float | None) -> Answer | Refusal:
         """Takes no new lease from now on.  end_after_seconds: then end all leases; None: never."""

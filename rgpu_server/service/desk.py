@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rgpu_common import release
+from rgpu_common.arrays.seams import Seam
 from rgpu_common.sharing import SharePolicy
 from rgpu_common.wire.attach import decode_attach
 from rgpu_common.wire.fields import WishKey
@@ -19,16 +20,25 @@ from rgpu_common.wire.frame import WIRE_MAJOR, WireError
 from rgpu_common.wire.handshake import SECRET_BYTES
 from rgpu_common.wire.hello import Hello, decode_hello, put_hello
 from rgpu_common.wire.refused import encode_refused
-from rgpu_common.wire.resume import Lane, decode_resume
+from rgpu_common.wire.resume import TRY_AGAIN, Lane, decode_resume
 from rgpu_common.wire.status import (
     CUDA_ERROR_DEVICE_UNAVAILABLE,
     CUDA_ERROR_SYSTEM_DRIVER_MISMATCH,
     CUDA_ERROR_UNKNOWN,
 )
-from rgpu_server.core.events import ClaimRequested, ClientLeft, Event, SessionRequested
-from rgpu_server.core.model import PPM, Code, Refusal, Wish
+from rgpu_server.core.events import (
+    ClaimRequested,
+    ClientDied,
+    ClientLeft,
+    Event,
+    SessionRequested,
+)
+from rgpu_server.core.model import PPM, Code, LeaseKey, Refusal, Wish
 from rgpu_server.service.claims import ClaimDesk, claim_of
+from rgpu_server.service.farewells import ENDED, Farewells
+from rgpu_server.service.processes import ClientProcesses
 from rgpu_server.service.sockets import say_and_close
+from rgpu_server.service.who import Who, who
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -40,8 +50,6 @@ log = logging.getLogger("rgpu.session")
 
 # So many refused clients are given time to read why; beyond it connections close at once.
 MAX_LEAVING = 64
-# The same for a wrong secret: a stranger does not learn which sessions there are.
-_ENDED = "the server has ended this session: its worker is gone, and the server's log says why"
 # Refusals that are the server's fault, not the lease's: the client can do nothing about them.
 _SERVER_FAULTS = (Code.NO_WORKER,)
 
@@ -52,6 +60,7 @@ class Visitor:
 
     connection: its command lane; None once the worker has taken it over.
     shares_memory: the client and its worker share memory for commands; a wish until it is open.
+    seam: the array library that executes its operations; "" for one of the driver's calls.
     """
 
     session: int
@@ -65,6 +74,7 @@ class Visitor:
     handed_over: bool = False
     watched: bool = False
     shares_memory: bool = False
+    seam: str = ""
 
     @property
     def peer(self) -> str:
@@ -79,7 +89,7 @@ class Visitor:
 class Desk:
     """Holds the visitors. `authenticator` decides which callers are admitted. `feed` passes events
     to the node, `pass_control` a control lane to a worker, `pass_resume` a new connection with
-    its RESUME to a worker.
+    its RESUME to a worker. `has_lease` tells whether there is an active lease of a key.
     """
 
     def __init__(
@@ -89,7 +99,9 @@ class Desk:
         pass_control: Callable[[int, socket.socket], bool],
         pass_resume: Callable[[int, socket.socket, bytes], bool],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
+        has_lease: Callable[[LeaseKey], bool] = lambda _: True,
     ) -> None:
+        self._has_lease = has_lease
         self._authenticator = authenticator
         self._feed = feed
         self._pass_control = pass_control
@@ -99,6 +111,8 @@ class Desk:
         self._visitors: dict[int, Visitor] = {}
         self._leaving = 0
         self.claims = ClaimDesk(feed, self._refuse_claim)
+        self._farewells = Farewells()
+        self._processes = ClientProcesses(lambda session: feed(ClientDied(session)))
         # Connections refused because their RESUME names an unknown session or has a wrong secret.
         self.resumes_refused = 0
 
@@ -132,11 +146,10 @@ class Desk:
             sentence = "sessions are resumed by RESUME and not by HELLO; install the same release"
             self.turn_away(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, sentence)
             return
-        found = self._tenant_of(hello, caller)
+        found = self._who(hello, caller)
         if isinstance(found, Refusal):
             self._keep_out(connection, caller, found)
             return
-        tenant, proved = found
         if hello.access_token:
             # The worker runs the tenant's code and does not need the access token.
             hello = replace(hello, access_token="")
@@ -146,27 +159,35 @@ class Desk:
         except ValueError as error:
             self.turn_away(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, str(error))
             return
+        seam = _seam(hello)
+        if seam is None:
+            sentence = "the server does not know the array library that the client asks for"
+            self.turn_away(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, sentence)
+            return
         session = next(self._numbers)
-        visitor = Visitor(session, hello, head, caller, tenant, connection)
+        visitor = Visitor(session, hello, head, caller, found.tenant, connection, seam=seam)
         visitor.shares_memory = caller.transport == "unix" and (WishKey.SHM, 1) in hello.wishes
-        self._take(visitor, connection, wish, proved)
+        self._take(visitor, connection, wish, found)
 
-    def _take(self, visitor: Visitor, connection: socket.socket, wish: Wish, proved: bool) -> None:
-        """Asks the node for a session or, if the HELLO claims one, for a lease.
-
-        proved: a credential proves the tenant.
-        """
+    def _take(self, visitor: Visitor, connection: socket.socket, wish: Wish, whose: Who) -> None:
+        """Asks the node for a session or, if the HELLO claims one, for a lease."""
         session, hello, tenant, peer = visitor.session, visitor.hello, visitor.tenant, visitor.peer
         # The client chooses its container name, so the address it connects from is part of the key.
         container = f"{peer}/{hello.container}" if hello.container else peer
         key, origin = hello.lease_key, visitor.caller.origin
         claims, own, wait = claim_of(hello)
         if claims:
-            claim = ClaimRequested(session, tenant, key, container, wish, origin, own, wait, proved)
+            if whose.bound:
+                wait = 0.0  # in line it would get a new lease once its own has ended
+            claim = ClaimRequested(
+                session, tenant, key, container, wish, origin, own, wait, whose.proved
+            )
             self.claims.take(connection, claim)
             return
         self._visitors[session] = visitor
-        self._feed(SessionRequested(session, tenant, key, container, wish, origin))
+        if visitor.caller.transport == "unix" and (WishKey.RESUMABLE, 1) in hello.wishes:
+            self._processes.watch(session, connection, hello.pid)
+        self._feed(SessionRequested(session, tenant, key, container, wish, origin, visitor.seam))
         if self._visitors.get(session) is visitor and not visitor.handed_over:
             self._watch(visitor)
 
@@ -182,6 +203,10 @@ class Desk:
         visitor = self._visitors.get(attach.session)
         expected = visitor.secret if visitor is not None else bytes(SECRET_BYTES)
         right = hmac.compare_digest(attach.secret, expected)
+        if visitor is None and self._farewells.knows(attach.session, attach.secret):
+            sentence = self._farewells.sentence(attach.session, attach.secret)
+            self.turn_away(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, sentence)
+            return
         if visitor is None or not right or visitor.attached:
             sentence = (
                 "there is no such session, or its secret is wrong or already used; start the "
@@ -211,19 +236,20 @@ class Desk:
         right = hmac.compare_digest(resume.secret, expected)
         if visitor is not None and not right:
             self.resumes_refused += 1
-            self._keep_out(connection, caller, Refusal(Code.NOT_IDENTIFIED, _ENDED), "lane")
+            self._keep_out(connection, caller, Refusal(Code.NOT_IDENTIFIED, ENDED), "lane")
             return
         if visitor is None or not visitor.handed_over:
             self.resumes_refused += 1
-            self.turn_away(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, _ENDED)
+            sentence = self._farewells.sentence(resume.session, resume.secret)
+            self.turn_away(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, sentence)
             return
         if resume.lane is Lane.CONTROL:
             visitor.attached = True
         if self._pass_resume(resume.session, connection, head):
             connection.close()
         else:
-            self.resumes_refused += 1
-            self.turn_away(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, _ENDED)
+            # The worker is ending. When it has ended, the client is told why.
+            self.turn_away(connection, TRY_AGAIN, ENDED)
 
     def hand_over(self, visitor: Visitor) -> None:
         """Notes that the worker answers the client from now on. Our copy of the connection is kept
@@ -247,6 +273,7 @@ class Desk:
 
     def refuse(self, session: int, refusal: Refusal) -> None:
         """Answers HELLO with REFUSED, unless the worker has answered already."""
+        self._processes.forget(session)
         visitor = self._visitors.pop(session, None)
         if visitor is None:
             return
@@ -255,27 +282,33 @@ class Desk:
             self._unwatch(visitor)
             self.turn_away(visitor.connection, cuda_result(refusal.code), refusal.sentence)
 
-    def forget(self, session: int) -> Visitor | None:
-        """Forgets a session that is over and returns its visitor."""
+    def note_why(self, session: int, why: str) -> None:
+        """Notes why the server is about to end a session, for its client."""
+        if session in self._visitors:
+            self._farewells.note(session, why)
+
+    def forget(self, session: int, why: str = "") -> Visitor | None:
+        """Forgets a session that is over, but for the reason; returns its visitor."""
         self.opened(session)
-        return self._visitors.pop(session, None)
+        self._processes.forget(session)
+        visitor = self._visitors.pop(session, None)
+        if visitor is not None:
+            self._farewells.add(session, visitor.secret, why)
+        return visitor
 
     def close(self) -> None:
         """Closes our copies of all connections; sessions with a worker go on."""
         for session in list(self._visitors):
             self.forget(session)
+        self._processes.close()
         self.claims.close()
 
     def _refuse_claim(self, connection: socket.socket, refusal: Refusal) -> None:
         self.turn_away(connection, cuda_result(refusal.code), refusal.sentence)
 
-    def _tenant_of(self, hello: Hello, caller: Caller) -> tuple[str, bool] | Refusal:
-        """Whose the session is, and whether a credential says so."""
+    def _who(self, hello: Hello, caller: Caller) -> Who | Refusal:
         identity = self._authenticator.admit(caller, hello.access_token)
-        if isinstance(identity, Refusal):
-            return identity
-        tenant = identity.speaks_for(hello.tenant)
-        return tenant if isinstance(tenant, Refusal) else (tenant, identity.tenant is not None)
+        return identity if isinstance(identity, Refusal) else who(identity, hello, self._has_lease)
 
     def _keep_out(
         self, connection: socket.socket, caller: Caller, refusal: Refusal, what: str = "session"
@@ -327,6 +360,14 @@ class Desk:
 def cuda_result(code: Code) -> int:
     """Returns the CUresult that is sent for a refusal."""
     return CUDA_ERROR_UNKNOWN if code in _SERVER_FAULTS else CUDA_ERROR_DEVICE_UNAVAILABLE
+
+
+def _seam(hello: Hello) -> str | None:
+    """Returns the array library that a HELLO wishes for, "" for none; None: it is not known."""
+    wished = next((wish.value for wish in hello.wishes if wish.key == WishKey.SEAM), 0)
+    if not wished:
+        return ""
+    return Seam(wished).word if wished in set(Seam) else None
 
 
 def _wish(hello: Hello) -> Wish:

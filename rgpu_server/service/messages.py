@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rgpu_common.sharing import SharePolicy
 from rgpu_common.v1 import device_pb2, lease_pb2, node_pb2, session_pb2
 from rgpu_server.core.model import Amount, LeaseState, SessionState, Wish
+from rgpu_server.core.pool import seam_of
 from rgpu_server.core.shares import Change
 
 if TYPE_CHECKING:
@@ -183,6 +184,7 @@ def session_message(view: SessionView) -> session_pb2.Session:
         age_seconds=view.age_seconds,
         usage=usage_message(view.counters),
         compiling=view.compiling,
+        seam=seam_of(view.session.library),
     )
 
 
@@ -215,6 +217,7 @@ def lease_usage_message(view: LeaseView) -> session_pb2.LeaseUsage:
         share_request_ppm=lease.quota.share_request_ppm,
         share_limit_ppm=lease.quota.share_limit_ppm,
         usage=usage_message(view.counters),
+        ends_seconds=view.ends_seconds,
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rgpu_common.v1 import observe_pb2, observe_pb2_grpc
 from rgpu_server.core.model import PPM
 from rgpu_server.identity.guard import known
+from rgpu_server.observe.seam_bits import words_of
 from rgpu_server.observe.steps import Line, Span, lines_of, span_of
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ class ObserveService(observe_pb2_grpc.ObserveServiceServicer):
             copies=total.copies,
             copied_bytes=total.copied_bytes,
             compiling=self._observer.compiling(lease.id),
+            seams=self._observer.seams(lease.id),
         )
 
 
@@ -132,6 +134,7 @@ def _series(line: Line, span: Span) -> observe_pb2.UsageSeries:
         key=series.key,
         device=series.device,
         leases=line.leases,
+        seams=words_of(line.seams),
         share_ppm=parts(line.device_ms),
         request_ppm=line.request_ppm,
         limit_ppm=line.limit_ppm,

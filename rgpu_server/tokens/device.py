@@ -17,6 +17,7 @@ from rgpu_server.tokens.draining import Draining
 from rgpu_server.tokens.fence import Fence
 from rgpu_server.tokens.health import Health
 from rgpu_server.tokens.page import Phase
+from rgpu_server.tokens.seats import STALE_NS
 from rgpu_server.tokens.switching import Switching
 
 if TYPE_CHECKING:
@@ -40,9 +41,6 @@ _BEGIN_NS = 100_000
 # believes a time that lies at most so long in the past, or an eighth of the turn if that is longer.
 # So a worker that lies saves at most the price of that time.
 _TRUSTED_NS = 1 * MS
-# A gate that works under a grant looks at the page at least every 100 ms.  One that has not looked
-# for so long counts as dead.
-STALE_NS = 1000 * MS
 
 
 class DeviceTokens:
@@ -265,9 +263,9 @@ class DeviceTokens:
         if self.switching.typical_ns is not None:
             self.scheduler.expect_hand_overs(self.switching.typical_ns + _BEGIN_NS)
         holder = self.holder
-        if holder is not None and (holder.phase is Phase.OPEN or now - holder.since_ns > STALE_NS):
-            held, busy = holder.report(now, holder.demand())
-            self._feed(on.Progressed(holder.lease, holder.gen, held, busy))
+        told = None if holder is None else holder.progress(now)
+        if holder is not None and told is not None:
+            self._feed(on.Progressed(holder.lease, holder.gen, *told))
         if self._fence is not None:
             self._fence[0].press(now)
             self._look_fenced()

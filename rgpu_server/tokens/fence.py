@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rgpu_common.wire.status import CUDA_ERROR_LAUNCH_TIMEOUT
 from rgpu_server.tokens.page import Phase
+from rgpu_server.tokens.seats import STALE_NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     Tell = Callable[[int, str], None]
 
 MS = 1_000_000
-STALE_NS = 1000 * MS
 _KILL_NS = 1000 * MS
 _KILLED = -1
 

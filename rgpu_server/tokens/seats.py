@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from rgpu_server.workers.pages import LeasePage
 
 _GENERATIONS = 1 << 32
+# A gate that works under a grant looks at the page at least every 100 ms.  One that has not looked
+# for so long counts as dead.
+STALE_NS = 1_000_000_000
+# Twice the longest time after which a worker counts a kernel that still runs.
+_UNCOUNTED_NS = 2_000_000_000
 
 
 @dataclass(slots=True, eq=False)
@@ -130,6 +135,21 @@ class Seat:
     def active_workers(self) -> list[WorkerSeat]:
         """Returns the living workers that have work on the device, or may put work there."""
         return [w for w in self.workers.values() if self.token.gate(w.slot).active_gen]
+
+    def progress(self, now: int) -> tuple[int, int] | None:
+        """Returns what `report` returns, if the holder's time is to be told now.
+
+        A worker counts a kernel's time when the kernel is over, or while it runs: at the latest a
+        second after it began.  Until then the time stays unreported, because the scheduler takes no
+        more device time than there is in the time that it is told of.
+        """
+        late = now - self.since_ns
+        if self.phase is not Phase.OPEN and late <= STALE_NS:
+            return None
+        said = self.demand()
+        if said.active and said.busy_ns == self.busy_mark and late <= _UNCOUNTED_NS:
+            return None
+        return self.report(now, said)
 
     def report(self, until_ns: int, said: Demand) -> tuple[int, int]:
         """Returns the time held, and the device time within it, since the last report."""

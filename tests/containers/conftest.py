@@ -53,7 +53,8 @@ def wheel(engine: Engine) -> Path:
 
 @pytest.fixture(scope="session")
 def images(engine: Engine, wheel: Path) -> Engine:
-    """The engine, once it has all images of docker-compose.yml."""
+    """The engine, once it has all images."""
     engine.use_prometheus()
     engine.build(SERVICES, wheel)
+    engine.build_target("kubernetes", wheel)
     return engine

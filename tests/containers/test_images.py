@@ -12,9 +12,9 @@ import pytest
 from helpers.engine import ROOT, Engine
 
 pytestmark = pytest.mark.timeout(1800)
-IMAGES = ("server", "client", "client-demo", "proxy")
+IMAGES = ("server", "client", "client-demo", "kubernetes", "proxy")
 MB = 1_000_000
-MOST_BYTES = {"server": 350 * MB, "client": 250 * MB}
+MOST_BYTES = {"server": 350 * MB, "client": 250 * MB, "kubernetes": 400 * MB}
 UID = "65532:65532"
 # Prints, as JSON, the files that no image should have.
 LOOK = """\
@@ -55,7 +55,7 @@ def test_images_are_small(images: Engine, name: str) -> None:
     assert size < MOST_BYTES[name]
 
 
-@pytest.mark.parametrize("name", ["server", "client", "client-demo"])
+@pytest.mark.parametrize("name", ["server", "client", "client-demo", "kubernetes"])
 def test_images_hold_nothing_to_rise_or_to_build_with(images: Engine, name: str) -> None:
     words = ["run", "--rm", "--network=none", "--user=0:0", f"rgpu-{name}", "python3", "-c", LOOK]
     found = json.loads(images.podman(*words).stdout)
@@ -85,7 +85,7 @@ def test_images_say_what_they_are(images: Engine, name: str) -> None:
     assert config["User"] == UID
 
 
-@pytest.mark.parametrize("name", ["server", "client", "client-demo"])
+@pytest.mark.parametrize("name", ["server", "client", "client-demo", "kubernetes"])
 def test_every_package_has_what_it_needs(images: Engine, name: str) -> None:
     """The pinned versions are what rgpu and the packages themselves ask for."""
     words = ["run", "--rm", "--network=none", f"rgpu-{name}", "python3", "-c", NEEDS]
@@ -109,3 +109,16 @@ def test_a_change_of_rgpu_keeps_the_layer_of_its_packages(images: Engine, wheel:
         images.podman("tag", before["Id"], "localhost/rgpu-server:latest")
     assert after["RootFS"]["Layers"][:-1] == before["RootFS"]["Layers"][:-1]
     assert after["RootFS"]["Layers"][-1] != before["RootFS"]["Layers"][-1]
+
+
+@pytest.mark.parametrize("command", ["manager", "gate-watchdog", "agent-node", "serve"])
+def test_the_image_for_kubernetes_has_each_part(images: Engine, command: str) -> None:
+    words = ["run", "--rm", "--network=none", "--read-only", "rgpu-kubernetes", "rgpu", command]
+    assert f"usage: rgpu {command}" in images.podman(*words, "--help").stdout
+
+
+def test_its_manager_says_how_to_reach_kubernetes(images: Engine) -> None:
+    words = ["run", "--rm", "--network=none", "--read-only", "rgpu-kubernetes", "rgpu", "manager"]
+    done = images.podman(*words, "--kubernetes", check=False)
+    assert done.returncode != 0
+    assert "name a kubeconfig file with --kubeconfig" in done.stderr

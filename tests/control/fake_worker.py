@@ -6,6 +6,7 @@ It stands in for rgpu-worker where a test needs a worker that misbehaves at a st
 ok        serves until the command connection closes
 crash     ends before READY
 weak      is ready without a list of system calls
+folders   is ready, and says where the dynamic loader looks for libraries
 mute      never says READY
 refuse    refuses its session
 die       ends after ASSIGN without an answer
@@ -70,8 +71,11 @@ class FakeWorker:
         if self.mode == "garbage":
             self.control.send(struct.pack("<I", 99))
         elif self.mode != "mute":
-            weak = "system-calls: ENOSYS from seccomp" if self.mode == "weak" else ""
-            self.control.send(encode_ready(Ready(weak)))
+            reports = {
+                "weak": "system-calls: ENOSYS from seccomp",
+                "folders": os.environ.get("LD_LIBRARY_PATH", ""),
+            }
+            self.control.send(encode_ready(Ready(reports.get(self.mode, ""))))
         while True:
             data, fds, _, _ = socket.recv_fds(self.control, MAX_MESSAGE_BYTES, 5)
             if not data:

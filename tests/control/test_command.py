@@ -17,7 +17,8 @@ from helpers.granting import granting
 
 RGPU = str(Path(sys.executable).parent / "rgpu")
 COMMANDS = ["demo", "devices", "drain", "lease", "probe", "ps", "run", "serve", "tenants", "trace"]
-COMMANDS += ["agent", "undrain"]
+COMMANDS += ["agent", "agent-node", "device-plugin", "explain", "gate-watchdog", "node-plugin"]
+COMMANDS += ["legacy-controllers", "manager", "pool", "reserve", "undrain", "units-webhook"]
 
 
 def test_help_lists_the_commands_of_all_rooms() -> None:
@@ -34,6 +35,8 @@ def test_each_command_explains_itself(command: str) -> None:
     done = rgpu(command, "--help")
     assert done.returncode == 0
     assert done.stdout.startswith(f"usage: rgpu {command}")
+    # argparse formats the texts of options, and no text below them.
+    assert "%%" not in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -61,7 +64,7 @@ def test_help_of_serve_names_the_addresses_that_are_taken() -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "sentence"),
     [
-        (("zzz",), 2, "there is no command 'zzz'; there are: agent, demo, devices"),
+        (("zzz",), 2, "there is no command 'zzz'; there are: agent, agent-node, demo"),
         (("serv",), 2, "there is no command 'serv' (did you mean serve?); there are: agent"),
         (("ps", "--server", "a:b"), 2, "--server: 'a:b' is not an address"),
         (("run", "--device", "cuda:0", "--", "true"), 2, "--device: 'cuda:0' is not a device"),

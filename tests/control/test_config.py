@@ -320,6 +320,18 @@ def test_a_server_that_needs_access_tokens_reads_the_file_that_rgpu_token_writes
     assert load(tmp_path, f"{wide}[identity]\ntokens = '/t'\n").identity.tokens == "/t"
 
 
+@pytest.mark.parametrize("key", ["claim_key", "pod_keys"])
+def test_credentials_of_claims_say_who_clients_on_other_machines_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setattr(settings, "default_tokens_file", lambda: tmp_path / "none")
+    wide = f"listen = ['0.0.0.0:1']\n[identity]\n{key} = '/k'\n"
+    assert load(tmp_path, wide).identifies
+    # An operator has an access token.
+    with pytest.raises(UsageError, match=r"name a tokens file and identity\.operators"):
+        load(tmp_path, f"metrics = '0.0.0.0:1'\n{wide}")
+
+
 @pytest.mark.parametrize(
     ("text", "shares"),
     [

@@ -42,7 +42,7 @@ def test_help_lists_topics_and_knows_commands() -> None:
     assert rgpu("help", "trace").stdout.startswith("usage: rgpu trace")
     wrong = rgpu("help", "compatability")
     assert wrong.returncode == 2
-    assert "there is no help about 'compatability'; there are the topics client" in wrong.stderr
+    assert "there is no help about 'compatability'; there are the topics arrays," in wrong.stderr
 
 
 def test_markdown_becomes_text() -> None:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio
 Serve = Callable[..., Any]
 GIB = 1 << 30
 # The readers that need to be told of which lease.
-OF_A_LEASE = ("lease", "tenant_of", "held_bytes", "compiling")
+OF_A_LEASE = ("lease", "tenant_of", "held_bytes", "compiling", "seams")
 
 
 def granted(control: Control) -> str:

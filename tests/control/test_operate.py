@@ -306,7 +306,7 @@ def test_a_program_is_listed_by_its_script(server: Server, tmp_path: Path) -> No
         assert program.stdout.readline() == "open\n"
         listed = rgpu(server, "ps")
         program.communicate("\n", timeout=30)
-    assert re.search(r" open +python[0-9.]* train\.py$", listed, re.MULTILINE), listed
+    assert re.search(r" open +driver +python[0-9.]* train\.py$", listed, re.MULTILINE), listed
     assert "secret" not in listed
 
 

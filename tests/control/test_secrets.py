@@ -22,6 +22,7 @@ import rgpu_common
 import rgpu_emu
 import rgpu_server
 from rgpu_common.command import main
+from rgpu_common.errors import MissingPartError
 
 HOLD = """
 cuda.open()
@@ -156,12 +157,14 @@ HARMLESS = {
 def holders() -> Iterator[tuple[str, type, str]]:
     """Every class of this project with a field that holds a secret, and the field."""
     for package in (netprobe, rgpu_client, rgpu_common, rgpu_emu, rgpu_server):
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        for found in pkgutil.walk_packages(
+            package.__path__, f"{package.__name__}.", onerror=lambda _: None
+        ):
             if found.name.endswith("__main__") or "_pb2" in found.name:
                 continue
             try:
                 module = importlib.import_module(found.name)
-            except ImportError:
+            except (ImportError, MissingPartError):
                 continue  # of an extra that is not installed
             for value in vars(module).values():
                 if isinstance(value, type) and value.__module__ == module.__name__:

@@ -10,6 +10,7 @@ import os
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +21,9 @@ from rgpu_server.workers import pages
 from rgpu_server.workers.compiler import namespace
 from rgpu_server.workers.logs import LogPipe
 from rgpu_server.workers.pages import Counters, LeasePage, map_page, slots
+from rgpu_server.workers.process import WorkerOptions, first_report
 
+FAKE_WORKER = Path(__file__).with_name("fake_worker.py")
 MIB = 1 << 20
 CHARGE = """
 import ctypes, os, signal, sys
@@ -64,6 +67,19 @@ def test_a_page_holds_its_limit_over_all_processes_and_forgets_the_dead() -> Non
         assert page.total([1]).used_bytes == got[1] * MIB
         page.clear(1)
         assert page.total([]) == Counters(peak_bytes=max(got) * MIB, refused=6)
+    finally:
+        page.close()
+
+
+def test_the_peak_of_two_sessions_is_not_above_what_the_lease_may_hold() -> None:
+    page = LeasePage(Quota(10 * MIB))
+    try:
+        for slot in (0, 1):
+            page.take(slot, 100 + slot)
+            page.count(slot, 8 * MIB)
+            page.release(slot, 8 * MIB)
+        assert page.read(0).peak_bytes == 8 * MIB
+        assert page.total([0, 1]).peak_bytes == 10 * MIB
     finally:
         page.close()
 
@@ -174,3 +190,11 @@ async def test_a_log_pipe_cuts_lines_and_removes_control_characters(
     lines = [record.getMessage() for record in caplog.records]
     assert lines[:3] == ["worker 1: one", "worker 1: ?[31mtwo\ufffd", "worker 1: no end yet"]
     assert all(len(line) <= 1010 for line in lines)
+
+
+@pytest.mark.parametrize(("emulated", "folders"), [(False, "/usr/local/nvidia/lib64"), (True, "")])
+def test_a_worker_finds_the_compiler_of_its_driver(emulated: bool, folders: str) -> None:
+    """NVIDIA's driver loads it by name, from a folder that may be mounted."""
+    program = [sys.executable, str(FAKE_WORKER), "--mode", "folders"]
+    library = Path("/usr/local/nvidia/lib64/libcuda.so.1")
+    assert first_report(WorkerOptions(program, library, emulated=emulated)) == folders

@@ -50,7 +50,10 @@ def strike(random_source: random.Random, server: Server, proxy: CuttingProxy) ->
     try:
         # A client may die before it is open; a worker or connection must be its own by then.
         for _ in range(random_source.randrange(0 if what == "client" else 1, 6)):
-            assert client.stdout.readline(), "the client ended by itself"
+            line = client.stdout.readline()
+            if not line or line.startswith("ended"):
+                _, errors = client.communicate(timeout=60)
+                raise AssertionError(f"the client ended by itself: {line}{errors}")
         if what == "client":
             client.kill()
         elif what == "connection":
