@@ -18,6 +18,7 @@ TOPICS = {
     "arrays-torch": "PyTorch on a remote GPU: `rgpu run --torch`",
     "client": "the client's commands and variables",
     "compatibility": "which programs run, which do not, and what to set",
+    "doctor": "what is wrong: `rgpu doctor` and its findings",
     "manager": "the manager of a cluster: options, configuration, events and metrics",
     "observe": "rgpu top, reports and metrics",
     "paths": "how a program's path to a server is chosen",

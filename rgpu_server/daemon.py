@@ -334,7 +334,7 @@ def serve(config: ServerConfig, remarks: Sequence[str] = ()) -> None:
         config.tls.check()
     isolation = isolation_of(config)
     inventory = take_inventory(config)
-    isolation.require(_reports(inventory))
+    isolation.require(first_reports(inventory))
     for sentence in strange_models(config, inventory):
         log.warning("%s", sentence)
     config, lowered = fitted(config, raise_limit())
@@ -353,7 +353,7 @@ def serve(config: ServerConfig, remarks: Sequence[str] = ()) -> None:
     run_loop(main)
 
 
-def _reports(inventory: Inventory) -> Iterator[tuple[Process, str]]:
+def first_reports(inventory: Inventory) -> Iterator[tuple[Process, str]]:
     """What processes of each kind say before any of them serves anybody."""
     for library, options in inventory.options.items():
         # Workers for arrays start slowly, and each is judged by its own report.

@@ -55,11 +55,11 @@ agent = Command("agent", "carry programs' connections to a grpc: server", _confi
 
 
 @functools.cache
-def _tunnel_to(uri: str) -> str:
+def tunnel_to(uri: str) -> str:
     """Starts an agent that ends with this process; returns the address of its socket."""
     server = parse_endpoint(uri)
     assert isinstance(server, GrpcEndpoint)
     return f"unix:{start_agent(server, os.environ)}"
 
 
-probe = probe_command(_tunnel_to)
+probe = probe_command(tunnel_to)

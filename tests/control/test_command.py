@@ -18,7 +18,15 @@ from helpers.granting import granting
 RGPU = str(Path(sys.executable).parent / "rgpu")
 COMMANDS = ["demo", "devices", "drain", "lease", "probe", "ps", "run", "serve", "tenants", "trace"]
 COMMANDS += ["agent", "agent-node", "device-plugin", "explain", "gate-watchdog", "node-plugin"]
-COMMANDS += ["legacy-controllers", "manager", "pool", "reserve", "undrain", "units-webhook"]
+COMMANDS += [
+    "doctor",
+    "legacy-controllers",
+    "manager",
+    "pool",
+    "reserve",
+    "undrain",
+    "units-webhook",
+]
 
 
 def test_help_lists_the_commands_of_all_rooms() -> None:

@@ -1,0 +1,1 @@
+"""The checks of a client for `rgpu doctor`."""

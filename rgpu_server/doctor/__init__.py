@@ -1,0 +1,1 @@
+"""The checks of a GPU node for `rgpu doctor --node`."""

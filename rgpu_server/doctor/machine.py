@@ -1,0 +1,85 @@
+"""What a GPU node's machine has: packages, driver, libraries, isolation."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from netprobe.choice import scheme_of
+from rgpu_common.doctor.findings import note, ok, warning
+from rgpu_common.doctor.libraries import NODE, library_findings
+from rgpu_common.errors import DeviceError
+from rgpu_server.core.isolation import OPTIONAL
+from rgpu_server.daemon import first_reports
+from rgpu_server.default_devices import look_for_devices
+from rgpu_server.devices import take_inventory
+from rgpu_server.doctor.configured import configuration
+from rgpu_server.isolation import isolation_of
+from rgpu_server.workers.binary import cuda_library, gateway_path, worker_path
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from rgpu_common.doctor.findings import Finding
+
+# Module -> its package, and what a server without it lacks.
+_PACKAGES = {
+    "uvloop": ("uvloop", "its event loop is slower"),
+    "pynvml": ("nvidia-ml-py", "it sees no MIG slices"),
+    "prometheus_client": ("prometheus-client", "it has no metrics"),
+}
+
+
+def packages(arguments: argparse.Namespace) -> Iterator[Finding]:
+    """Yields the packages of the extra `server`. MissingPartError: a compiled part is missing."""
+    del arguments
+    for module, (package, lack) in _PACKAGES.items():
+        if find_spec(module) is None:
+            yield warning(
+                "versions", f"the package {package} is not installed: {lack}",
+                "python -m pip install 'rgpu-cuda[server]'",
+            )  # fmt: skip
+    yield ok("versions", f"{worker_path()}, {gateway_path().name}")
+
+
+def driver(arguments: argparse.Namespace) -> Iterator[Finding]:
+    """Yields which devices there are; errors as `look_for_devices` and `take_inventory`."""
+    try:
+        yield ok("driver", f"NVIDIA's driver library is {cuda_library()}")
+    except DeviceError as error:
+        yield note("driver", str(error).partition("; ")[0])
+    if arguments.config is None:
+        yield ok("driver", look_for_devices().why)
+    inventory = take_inventory(configuration(arguments))
+    for ordinal, facts in inventory.facts.items():
+        yield ok("driver", f"device {ordinal}: {facts}")
+
+
+def libraries(arguments: argparse.Namespace) -> Iterator[Finding]:
+    """Yields the C libraries that the addresses of the configuration need."""
+    schemes = {scheme_of(str(endpoint)) for endpoint in configuration(arguments).listen}
+    return library_findings(NODE, schemes)
+
+
+def sandbox(arguments: argparse.Namespace) -> Iterator[Finding]:
+    """Starts a process of each kind and yields what isolates it. ServerError: this machine lacks a
+    measure without which the server refuses to start.
+    """
+    config = configuration(arguments)
+    if not config.sandbox:
+        yield warning(
+            "sandbox", "isolation is off: programs of tenants can reach all of this user's files",
+            "remove isolation.sandbox = false from the configuration",
+        )  # fmt: skip
+        return
+    isolation = isolation_of(config)
+    isolation.require(first_reports(take_inventory(config)))
+    for process, measure in isolation.weakened:
+        remains = OPTIONAL.get(measure, "nothing of it remains")
+        yield warning(
+            "sandbox", f"{process.value} runs without {measure}, as the configuration allows: "
+            f"{remains}", "`rgpu help security` says what the measure needs",
+        )  # fmt: skip
+    if not isolation.weakened:
+        yield ok("sandbox", "workers and the probe responder have every measure of isolation")
