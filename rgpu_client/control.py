@@ -21,6 +21,8 @@ from rgpu_common.v1 import (
     device_pb2_grpc,
     lease_pb2,
     lease_pb2_grpc,
+    log_pb2,
+    log_pb2_grpc,
     node_pb2,
     node_pb2_grpc,
     observe_pb2,
@@ -91,6 +93,7 @@ class ControlClient(Closing):
         self._channel = open_channel(server, os.environ)
         self._devices = device_pb2_grpc.DeviceServiceStub(self._channel)
         self._leases = lease_pb2_grpc.LeaseServiceStub(self._channel)
+        self._log = log_pb2_grpc.LogServiceStub(self._channel)
         self._node = node_pb2_grpc.NodeServiceStub(self._channel)
         self._observe = observe_pb2_grpc.ObserveServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionServiceStub(self._channel)
@@ -220,6 +223,12 @@ class ControlClient(Closing):
             since_seconds=since_seconds, tenant=tenant, by_lease=by_lease, max_steps=max_steps
         )
         answer: observe_pb2.GetRecordResponse = self._call(self._observe.GetRecord, request)
+        return answer
+
+    def log(self, lease: str = "", after: int = 0) -> log_pb2.GetLogResponse:
+        """Returns what happened to a lease, or to all leases; only what is newer than `after`."""
+        request = log_pb2.GetLogRequest(lease=lease, after=after)
+        answer: log_pb2.GetLogResponse = self._call(self._log.GetLog, request)
         return answer
 
     def revoke(self, lease_id: str) -> int:

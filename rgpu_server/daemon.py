@@ -31,7 +31,9 @@ from rgpu_server.identity.access_tokens import existing_access_tokens
 from rgpu_server.identity.authenticator import Authenticator
 from rgpu_server.identity.guard import Guard
 from rgpu_server.isolation import Isolation, isolation_of, worker_of
+from rgpu_server.observe.audit import leave, listen
 from rgpu_server.observe.collector import Collector, Sources
+from rgpu_server.observe.lease_log import LeaseLog
 from rgpu_server.observe.metrics import Metrics
 from rgpu_server.observe.recorder import Recorder
 from rgpu_server.observe.snapshot import Observer
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 
     from rgpu_common.endpoints import Endpoint
     from rgpu_server.config import ServerConfig
+    from rgpu_server.core.model import LeaseKey
     from rgpu_server.identity.claim_access import ClaimAccess
     from rgpu_server.tokens.home import StateFolder
 
@@ -97,6 +100,7 @@ class Daemon:
         self.observer = Observer(self.conductor, inventory)
         self.recorder = _recorder(config, self.observer, self.state)
         self.conductor.report_to(self._handover, self.recorder)
+        self.log = LeaseLog(self._key_of)
         api_path = str(self._folder / "api")
         self._api_address = f"unix:{api_path}"
         self.probes = Probes(_identity(self.state), config.probe, self.isolation)
@@ -124,6 +128,7 @@ class Daemon:
         metrics = None
         api = None
         joining = None
+        listen(self.log)
         try:
             bound = await self._open()
             self._handover.adopt(self._link.open())
@@ -152,6 +157,7 @@ class Daemon:
             if api is not None:
                 await api.stop(_API_GRACE_SECONDS)
             await self._take_down()
+            leave(self.log)
 
     async def _open(self) -> list[Endpoint]:
         """Listens everywhere, and returns the bound endpoints."""
@@ -163,13 +169,18 @@ class Daemon:
         self.probes.endpoints = offered(bound)
         return bound
 
+    def _key_of(self, lease_id: str) -> LeaseKey | None:
+        lease = self.conductor.node.leases.get(lease_id)
+        return None if lease is None else lease.key
+
     def _membership(self) -> Membership:
         return Membership(self.conductor, self._inventory, self.probes.identity.server)
 
     def _services(self, agency: Agency) -> Services:
         network = NetworkService(self.probes.identity, self.probes.endpoints)
         orders = NodeOrderService(agency, self._claims)
-        return Services(self.observer, Control(self.conductor), self.recorder, network, orders)
+        control = Control(self.conductor)
+        return Services(self.observer, control, self.recorder, network, orders, self.log)
 
     async def _start_metrics(self) -> Metrics | None:
         if self._config.metrics is None:

@@ -4,11 +4,41 @@ from __future__ import annotations
 
 import json
 import logging
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _log = logging.getLogger("rgpu.audit")
+
+
+class Listener(Protocol):
+    """Hears each event, also if the log is off."""
+
+    def happened(self, event: str, fields: Mapping[str, str | float | None]) -> None: ...
+
+
+_listeners: list[Listener] = []
 
 
 def audit(event: str, **fields: str | float | None) -> None:
     """Writes one line; `event` is a past-tense name such as "session_opened"."""
     if _log.isEnabledFor(logging.INFO):
         _log.info("%s", json.dumps({"event": event, **fields}, separators=(",", ":")))
+    tell(event, **fields)
+
+
+def tell(event: str, **fields: str | float | None) -> None:
+    """Tells the listeners of an event that is no line of the audit log."""
+    for listener in tuple(_listeners):
+        listener.happened(event, fields)
+
+
+def listen(listener: Listener) -> None:
+    """From now on tells `listener` of each event."""
+    _listeners.append(listener)
+
+
+def leave(listener: Listener) -> None:
+    """Tells `listener` of no event any more."""
+    _listeners.remove(listener)

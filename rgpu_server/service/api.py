@@ -15,6 +15,7 @@ from rgpu_common.v1 import (
     device_pb2_grpc,
     lease_pb2,
     lease_pb2_grpc,
+    log_pb2_grpc,
     network_pb2_grpc,
     node_pb2,
     node_pb2_grpc,
@@ -26,6 +27,7 @@ from rgpu_common.v1 import (
 from rgpu_common.wire.frame import WIRE_MAJOR, WIRE_MINOR
 from rgpu_server.core.model import Code, Refusal
 from rgpu_server.identity.guard import Guard, known
+from rgpu_server.service.logs import LogService
 from rgpu_server.service.messages import (
     change_of,
     device_message,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
     from rgpu_common.v1.orders_pb2_grpc import NodeOrderServiceServicer
     from rgpu_server.core.actions import Answer
+    from rgpu_server.observe.lease_log import LeaseLog
     from rgpu_server.observe.recorder import Recorder
     from rgpu_server.observe.snapshot import Observer
     from rgpu_server.service.control import Control
@@ -246,6 +249,7 @@ class Services:
     recorder: Recorder
     network: NetworkService
     orders: NodeOrderServiceServicer
+    log: LeaseLog
 
 
 async def start_api(services: Services, address: str, guard: Guard) -> grpc.aio.Server:
@@ -268,6 +272,7 @@ async def start_api(services: Services, address: str, guard: Guard) -> grpc.aio.
     node_pb2_grpc.add_NodeServiceServicer_to_server(NodeService(observer, control), server)
     service = ObserveService(observer, services.recorder)
     observe_pb2_grpc.add_ObserveServiceServicer_to_server(service, server)
+    log_pb2_grpc.add_LogServiceServicer_to_server(LogService(services.log), server)
     network_pb2_grpc.add_NetworkServiceServicer_to_server(services.network, server)
     orders_pb2_grpc.add_NodeOrderServiceServicer_to_server(services.orders, server)
     server.add_insecure_port(address)

@@ -6,6 +6,10 @@ import asyncio
 import logging
 import os
 
+from rgpu_common.texts import one_line
+from rgpu_server.observe.audit import tell
+from rgpu_server.observe.lease_log import PRINTED
+
 log = logging.getLogger("rgpu.worker")
 
 _MAX_LINE_BYTES = 1000
@@ -23,15 +27,17 @@ class LogPipe:
         """Creates a pipe, or takes the read end (read_fd) of one that an earlier daemon made."""
         self._name = name
         self._left = max_bytes
+        self._lease, self._number = "", 0
         self._line = b""
         self._loop = asyncio.get_running_loop()
         self.read_fd, self.write_fd = (read_fd, -1) if read_fd >= 0 else os.pipe()
         os.set_blocking(self.read_fd, False)
         self._loop.add_reader(self.read_fd, self._readable)
 
-    def rename(self, name: str) -> None:
-        """Changes the name with which each later line begins."""
-        self._name = name
+    def serves(self, worker: int, lease: str) -> None:
+        """From now on each line names the worker and its lease, and is part of the lease's log."""
+        self._name = f"worker {worker} (lease {lease})"
+        self._lease, self._number = lease, worker
 
     def close_write_end(self) -> None:
         """Closes our copy of the write end: it would keep the pipe open after the child's end."""
@@ -83,6 +89,8 @@ class LogPipe:
             return
         self._left -= len(line) + 1
         text = line[:_MAX_LINE_BYTES].decode(errors="replace")
-        log.info("%s: %s", self._name, "".join(c if c.isprintable() else "?" for c in text))
+        log.info("%s: %s", self._name, one_line(text))
+        if self._lease:
+            tell(PRINTED, lease=self._lease, worker=self._number, text=text)
         if self._left <= 0:
             log.warning("%s prints too much; the rest is dropped", self._name)

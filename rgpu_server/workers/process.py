@@ -152,7 +152,7 @@ class WorkerProcess:
     def serves(self, lease: str, lease_bytes: int) -> None:
         """Sets the worker's memory ceiling for its lease; called again when that is resized."""
         self.lease = lease
-        self._log.rename(f"worker {self.number} (lease {lease})")
+        self._log.serves(self.number, lease)
         if self._group is None:
             return
         try:
