@@ -26,6 +26,7 @@ gen: ## regenerate what is generated and committed (protobuf code, lock, pages)
 	$(BIN)/python -m rgpu_cluster.manager.page docs/reference/manager.md
 	$(BIN)/python -m rgpu_cluster.kubernetes.agent.page docs/reference/agent-node.md
 	$(BIN)/python -m rgpu_emu.ptx.page docs/reference/ptx.md
+	PYTHONPATH=. $(BIN)/python scripts/gen_json_page.py
 
 check: ## everything that reads the code without running it
 	$(BIN)/ruff check .

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -356,6 +358,13 @@ def _lease_request(environment: dict[str, str]) -> LeaseRequest:
 # rgpu trace
 
 
+def _configure_trace(parser: argparse.ArgumentParser) -> None:
+    _add_session_options(parser)
+    parser.add_argument(
+        "--json", action="store_true", help="print the counters as JSON, in the last line"
+    )
+
+
 def _trace(arguments: argparse.Namespace) -> int:
     with before_start():
         settings_of(arguments).variables()
@@ -367,6 +376,10 @@ def _trace(arguments: argparse.Namespace) -> int:
     if not trace.calls and not trace.missing:
         print(f"rgpu: the program made no CUDA call (exit code {status})", file=sys.stderr)
         return status or FAILED
+    if arguments.json:
+        # In one line, after all that the program has printed.
+        print(json.dumps(asdict(trace)))
+        return status
     columns = shutil.get_terminal_size((100, 24)).columns
     print(format_trace(trace, columns, arguments.verbose, terminal_width()))
     return status
@@ -408,7 +421,7 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 run = Command("run", "run a program on a server's device", _configure_run, _run)
-trace = Command("trace", "run a program and count its CUDA calls", _add_session_options, _trace)
+trace = Command("trace", "run a program and count its CUDA calls", _configure_trace, _trace)
 demo = Command(
     "demo", "show rgpu at work: a server and two programs in two leases", _configure_demo, _demo
 )

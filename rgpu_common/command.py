@@ -159,15 +159,27 @@ def _help(found: Mapping[str, EntryPoint], topics: Sequence[str]) -> int:
     elif len(topics) > 1:
         raise UsageError(f"`rgpu help` takes one topic, not {len(topics)}")
     elif topics[0] in TOPICS:
-        print(help_page(topics[0], min(shutil.get_terminal_size((100, 24)).columns, 100)))
+        _show(help_page(topics[0], min(shutil.get_terminal_size((100, 24)).columns, 100)))
     elif topics[0] in found:
         return _dispatch([topics[0], "--help"])
     else:
+        near = get_close_matches(topics[0], [*TOPICS, *found], n=1)
+        meant = f" (did you mean {near[0]}?)" if near else ""
         raise UsageError(
-            f"there is no help about {topics[0]!r}; there are the topics "
+            f"there is no help about {topics[0]!r}{meant}; there are the topics "
             f"{', '.join(TOPICS)}, and the commands {', '.join(sorted(found))}"
         )
     return OK
+
+
+def _show(text: str) -> None:
+    """Prints a page, on a terminal with the user's pager."""
+    if not sys.stdout.isatty():
+        print(text)
+        return
+    from pydoc import pager  # imports much, which other commands do not need
+
+    pager(text)
 
 
 def _load(point: EntryPoint) -> Command:

@@ -14,17 +14,31 @@ if TYPE_CHECKING:
 
 # Topic -> summary. CMakeLists.txt installs a file with the topic's name for each topic.
 TOPICS = {
+    "agent-node": "the agent of a GPU node of Kubernetes",
+    "architecture": "the parts of rgpu, and how a call travels",
     "arrays": "CuPy on a remote GPU: `rgpu run --arrays`",
     "arrays-torch": "PyTorch on a remote GPU: `rgpu run --torch`",
     "client": "the client's commands and variables",
     "compatibility": "which programs run, which do not, and what to set",
+    "containers": "rgpu in containers",
     "doctor": "what is wrong: `rgpu doctor` and its findings",
+    "first-steps": "a tutorial: a server, a program, limits, two programs on one device",
+    "glossary": "one word for each thing",
+    "json": "what each command prints with --json",
+    "kubernetes": "rgpu on Kubernetes",
     "manager": "the manager of a cluster: options, configuration, events and metrics",
-    "observe": "rgpu top, reports and metrics",
+    "migrating": "from other systems that share GPUs",
+    "netprobe": "how paths are measured",
+    "observe": "rgpu top, logs, reports and metrics",
     "paths": "how a program's path to a server is chosen",
     "placement": "how a manager chooses a card, and how to read `rgpu explain`",
+    "quotas": "how device time is shared, and how exactly",
+    "quotas-memory": "how memory is charged",
+    "quotas-tenants": "quotas of tenants, and what they lend each other",
     "security": "who is who, and what isolates tenants",
     "server": "the server's options and configuration",
+    "several-devices": "programs that use several devices",
+    "small-cluster": "a manager and a few GPU servers",
     "transports": "the transports, and what each of them needs",
     "units": "sizes, shares and policies",
 }
@@ -65,7 +79,7 @@ def _blocks(markdown: str) -> Iterator[list[str]]:
     block: list[str] = []
     code = False
     for line in _IMAGE.sub("", markdown).splitlines():
-        if line.startswith("```"):
+        if line.lstrip().startswith("```"):  # also inside a list
             code = not code
             if block:
                 yield block

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from rgpu_client.cli import add_size_options, add_wait_option, settings_of
 from rgpu_client.cluster.options import add_options, wanted
@@ -21,6 +21,26 @@ if TYPE_CHECKING:
 
     from rgpu_common.endpoints import Endpoint
     from rgpu_common.v1 import cluster_pb2
+
+
+class ReservedPart(TypedDict):
+    """Cards of one server. devices: their numbers there."""
+
+    node: str
+    address: str
+    devices: list[int]
+
+
+class Reserved(ReservedPart):
+    """What `rgpu reserve --json` prints. others: the cards of further servers. seconds: how long
+    the reservation lasts.
+    """
+
+    id: str
+    others: list[ReservedPart]
+    seconds: float
+    tenant: str
+
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,29}[A-Za-z0-9])?")
 _EXAMPLE = (
@@ -83,7 +103,7 @@ def _reserve(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _as_json(request: cluster_pb2.SubmitRequest, placed: cluster_pb2.PlacedAt) -> dict[str, object]:
+def _as_json(request: cluster_pb2.SubmitRequest, placed: cluster_pb2.PlacedAt) -> Reserved:
     return {
         "id": request.request_id,
         "node": placed.node,

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from rgpu_client.cluster.placing import manager_of
 from rgpu_client.cluster.show import configure, explained, manager_client
@@ -19,6 +19,27 @@ if TYPE_CHECKING:
 
     from rgpu_client.cluster.asking import ManagerClient
     from rgpu_cluster.kubernetes.explaining import Part
+
+
+class ExplainedPart(TypedDict):
+    """A pod or a claim. says: what Kubernetes says about it. error: why the manager gave no
+    decision, else "". decision: what `rgpu explain REQUEST --json` prints, or null.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    request_id: str
+    says: list[str]
+    error: str
+    decision: dict[str, Any] | None
+
+
+class Explained(TypedDict):
+    """What `rgpu explain pod/NAME --json` and `rgpu explain claim/NAME --json` print."""
+
+    parts: list[ExplainedPart]
+
 
 _KINDS = {
     **dict.fromkeys(("pod", "pods", "po"), "pod"),
@@ -143,7 +164,7 @@ def _hint(part: Part) -> str:
 
 
 def _as_json(parts: list[Part], answers: dict[str, Any]) -> str:
-    rows = []
+    rows: list[ExplainedPart] = []
     for part in parts:
         answer = answers.get(part.request)
         failed = isinstance(answer, ServerError)
@@ -158,7 +179,8 @@ def _as_json(parts: list[Part], answers: dict[str, Any]) -> str:
                 "decision": None if failed or answer is None else json.loads(message_json(answer)),
             }
         )
-    return json.dumps({"parts": rows}, indent=2)
+    said: Explained = {"parts": rows}
+    return json.dumps(said, indent=2)
 
 
 explain = Command("explain", "show how a cluster's manager decided", _configure, _run)

@@ -9,7 +9,7 @@ import sys
 import time
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from rgpu_common.command import OK, Command
 from rgpu_common.config import read_toml
@@ -26,6 +26,22 @@ if TYPE_CHECKING:
     import argparse
 
     from rgpu_server.identity.access_tokens import AccessTokenRow
+
+
+class TokenRow(TypedDict):
+    """An access token. made, expires: seconds since 1970; expires: null if it has no end."""
+
+    id: str
+    tenant: str
+    made: float
+    expires: float | None
+
+
+class TokenList(TypedDict):
+    """What `rgpu token list --json` prints."""
+
+    tokens: list[TokenRow]
+
 
 _LIFE = re.compile(r"([1-9][0-9]{0,5})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -144,10 +160,12 @@ def _life(text: str) -> float:
 def _list(path: Path, as_json: bool) -> int:
     rows = read_access_tokens(path) if path.exists() else []
     if as_json:
-        found = [
-            {"id": r.id, "tenant": r.tenant, "made": r.made, "expires": r.expires} for r in rows
-        ]
-        print(json.dumps({"tokens": found}))
+        found: TokenList = {
+            "tokens": [
+                {"id": r.id, "tenant": r.tenant, "made": r.made, "expires": r.expires} for r in rows
+            ]
+        }
+        print(json.dumps(found, indent=2))
         return OK
     for row in rows:
         print(f"{row.id}  {_day(row.made)}  {_end(row):<24}  {row.tenant}")

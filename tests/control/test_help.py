@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 from helpers.command import rgpu_command
@@ -23,8 +26,10 @@ def test_every_topic_is_in_the_package_as_plain_text(topic: str) -> None:
     assert files("rgpu_common").joinpath("help", f"{topic}.md").is_file()
     text = help_page(topic, 80)
     assert text.splitlines()[1].startswith("===")
-    assert "](" not in text
-    assert "| " not in text.replace("||", "")
+    prose = [line for line in text.splitlines() if not line.startswith("    ")]
+    assert "](" not in "\n".join(prose)
+    assert "| " not in "\n".join(prose).replace("||", "")
+    assert "```" not in text
     code = [line for line in text.splitlines() if len(line) > 80]
     assert all(line.startswith("    ") or " " not in line.strip() for line in code)
 
@@ -42,7 +47,23 @@ def test_help_lists_topics_and_knows_commands() -> None:
     assert rgpu("help", "trace").stdout.startswith("usage: rgpu trace")
     wrong = rgpu("help", "compatability")
     assert wrong.returncode == 2
-    assert "there is no help about 'compatability'; there are the topics arrays," in wrong.stderr
+    sentence = "no help about 'compatability' (did you mean compatibility?); there are the topics"
+    assert sentence in wrong.stderr
+
+
+def test_a_terminal_gets_a_pager(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    ours, theirs = pty.openpty()
+    environment = {"PATH": "/usr/bin:/bin", "PAGER": f"cat > {seen}", "TERM": "xterm"}
+    try:
+        subprocess.run(
+            [rgpu_command(), "help", "units"], env=environment, cwd="/", stdin=theirs,
+            stdout=theirs, stderr=theirs, timeout=60, check=True,
+        )  # fmt: skip
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert seen.read_text().splitlines()[1].startswith("===")
 
 
 def test_markdown_becomes_text() -> None:
