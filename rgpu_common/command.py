@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 GROUP = "rgpu.commands"
 OK, FAILED, USAGE = 0, 1, 2
 INTERRUPTED = 130
+_ABOUT = "GPU programs on a machine without a GPU."
 _UNKNOWN = "unrecognized arguments: "
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -147,9 +148,41 @@ def _dispatch(arguments: list[str]) -> int:
             f"there is no command {arguments[0]!r}{meant}; there are: {known or 'none'}"
         )
     command = _load(point)
+    return command.run(parser_of(command).parse_args(arguments[1:]))
+
+
+def parser_of(command: Command) -> argparse.ArgumentParser:
+    """Returns the parser of `rgpu COMMAND`."""
     parser = _Parser(prog=f"rgpu {command.name}", description=command.summary, allow_abbrev=False)
     command.configure(parser)
-    return command.run(parser.parse_args(arguments[1:]))
+    return parser
+
+
+def all_commands() -> list[Command]:
+    """Returns all commands, sorted by name. This imports much."""
+    return sorted((_load(point) for point in entry_points(group=GROUP)), key=lambda one: one.name)
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """Returns one parser of all commands, for man pages and completion.
+
+    `main` does not use it: it loads the one command that it runs.
+    """
+    parser = _Parser(prog="rgpu", description=_ABOUT, allow_abbrev=False)
+    parser.add_argument("-V", "--version", action="version", version=f"rgpu {release()}")
+    commands = all_commands()
+    verbs = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in commands:
+        command.configure(
+            verbs.add_parser(command.name, help=command.summary, description=command.summary)
+        )
+    about = "print a page of the documentation, or a command's options"
+    topics = verbs.add_parser("help", help=about, description=about)
+    topics.add_argument(
+        "topic", metavar="TOPIC", nargs="?", choices=[*TOPICS, *(one.name for one in commands)],
+        help="a topic or a command; without it, both are listed",
+    )  # fmt: skip
+    return parser
 
 
 def _help(found: Mapping[str, EntryPoint], topics: Sequence[str]) -> int:
@@ -190,7 +223,7 @@ def _load(point: EntryPoint) -> Command:
 
 
 def _print_help(found: Mapping[str, EntryPoint]) -> None:
-    print("usage: rgpu COMMAND ...\n\nGPU programs on a machine without a GPU.\n\ncommands:")
+    print(f"usage: rgpu COMMAND ...\n\n{_ABOUT}\n\ncommands:")
     width = max(map(len, found), default=0)
     for name in sorted(found):
         print(f"  {name:<{width}} {_load(found[name]).summary}")

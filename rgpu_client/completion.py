@@ -1,0 +1,66 @@
+"""`rgpu completion`: prints what a shell needs to complete rgpu's commands and options.
+
+`scripts/gen_shell_files.py` writes the files from the parsers, so a client needs no library for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from rgpu_client.settings import configured_server
+from rgpu_common.command import OK, Command
+from rgpu_common.errors import MissingPartError, RgpuError
+
+if TYPE_CHECKING:
+    import argparse
+
+# Shell -> the file in the package, with the name that the shell looks for.
+SHELLS = {"bash": "rgpu.bash", "zsh": "_rgpu", "fish": "rgpu.fish"}
+# What the shells ask for while a user types: it must not make them wait.
+_SECONDS = 1.0
+_LEASES = "leases"
+_EPILOG = (
+    "bash: source <(rgpu completion bash), in ~/.bashrc. zsh: rgpu completion zsh > "
+    "DIR/_rgpu, where DIR is in $fpath. fish: rgpu completion fish > "
+    "~/.config/fish/completions/rgpu.fish. The package has the same files in the folder share of "
+    "its environment, where shells look by themselves if it is /usr or /usr/local."
+)
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.add_argument("shell", choices=[*SHELLS, _LEASES], metavar="SHELL",
+                        help="bash, zsh or fish")  # fmt: skip
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.shell == _LEASES:
+        _print_leases()
+        return OK
+    name = SHELLS[arguments.shell]
+    try:
+        text = (files("rgpu_client") / "completions" / name).read_text(encoding="utf-8")
+    except OSError:
+        raise MissingPartError(
+            f"the file {name} is not in this installation: install the package again"
+        ) from None
+    print(text, end="")
+    return OK
+
+
+def _print_leases() -> None:
+    """Prints the ids and keys of leases. Without an answer there is nothing to complete."""
+    from rgpu_client.control import ControlClient
+
+    with contextlib.suppress(RgpuError):
+        with ControlClient(configured_server(None, os.environ), _SECONDS) as client:
+            leases = client.leases()
+        words = {word for lease in leases for word in (lease.lease_id, lease.key)}
+        # A shell would split a word with a blank, or expand one with a dollar.
+        print("\n".join(sorted(word for word in words if word.replace("-", "a").isalnum())))
+
+
+completion = Command("completion", "print a shell's completion", _configure, _run)
