@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
-
-from wcwidth import wcwidth
 
 from rgpu_common.units import PPM
 
@@ -15,6 +14,10 @@ _ESCAPES = re.compile(r"\033\[[0-9;]*m")
 _PIECES = re.compile(r"(\033\[[0-9;]*m)")
 # Parts of a cell, from an eighth to all of it.
 _EIGHTHS = "▏▎▍▌▋▊▉█"
+# Categories of Unicode besides marks: control and format characters, ends of lines and paragraphs.
+_NO_CELL = frozenset({"Cc", "Cf", "Zl", "Zp"})
+# Hangul vowels and final consonants. A terminal shows them within the cells of the consonant before.
+_JOINED_VOWELS = frozenset(map(chr, range(0x1160, 0x1200)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,4 +117,8 @@ def _first(text: str, width: int) -> str:
 
 def _cells(character: str) -> int:
     """Returns how many cells a character takes: 0 (accents), 1 or 2.  A control character: 0."""
-    return max(wcwidth(character), 0)
+    category = unicodedata.category(character)
+    if category[0] == "M" or category in _NO_CELL or character in _JOINED_VOWELS:
+        return 0
+    wide = category != "Cn" and unicodedata.east_asian_width(character) in "FW"
+    return 2 if wide else 1

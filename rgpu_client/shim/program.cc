@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <iterator>
+
+#include "rgpu_common/native/base/text.h"
 
 namespace rgpu::shim {
 namespace {
@@ -48,17 +48,10 @@ std::string ProgramName(const std::vector<std::string_view>& words) {
 }
 
 std::string OwnProgramName() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::string line(kMostBytes, '\0');
-  file.read(line.data(), static_cast<std::streamsize>(line.size()));
-  line.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
-  std::vector<std::string_view> words;
-  for (std::string_view rest = line; !rest.empty();) {
-    const size_t end = std::min(rest.find('\0'), rest.size());
-    words.push_back(rest.substr(0, end));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  const std::string name = ProgramName(words);
+  std::string line;
+  if (!base::ReadText("/proc/self/cmdline", kMostBytes, &line)) line.clear();
+  const std::vector<std::string> words = base::Pieces(line, '\0');
+  const std::string name = ProgramName({words.begin(), words.end()});
   return name.empty() ? program_invocation_short_name : name;
 }
 

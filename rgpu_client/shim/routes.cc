@@ -1,21 +1,13 @@
 #include "rgpu_client/shim/routes.h"
 
-#include <sstream>
-
 #include "rgpu_client/shim/units.h"
+#include "rgpu_common/native/base/text.h"
 
 namespace rgpu::shim {
 namespace {
 
 constexpr uint64_t kMostNumber = 1023;
 constexpr size_t kBeforeUris = 3;  // NAME, AGENT, TUNNEL
-
-std::vector<std::string> Fields(const std::string& text, char between) {
-  std::vector<std::string> fields;
-  std::istringstream stream(text);
-  for (std::string field; std::getline(stream, field, between);) fields.push_back(field);
-  return fields;
-}
 
 }  // namespace
 
@@ -35,8 +27,8 @@ std::optional<DeviceName> ParseDeviceName(const std::string& text) {
 }
 
 Route RouteTo(const std::string& server, const std::string& lines) {
-  for (const std::string& line : Fields(lines, '\n')) {
-    const std::vector<std::string> fields = Fields(line, ';');
+  for (const std::string& line : base::Pieces(lines, '\n')) {
+    const std::vector<std::string> fields = base::Pieces(line, ';');
     if (fields.size() <= kBeforeUris || fields[0] != server) continue;
     Route route{fields[kBeforeUris], {}, fields[1], !fields[2].empty()};
     route.others.assign(fields.begin() + kBeforeUris + 1, fields.end());
@@ -46,7 +38,7 @@ Route RouteTo(const std::string& server, const std::string& lines) {
 }
 
 std::string TokenFileOf(const std::string& server, const std::string& list) {
-  for (const std::string& entry : Fields(list, ';')) {
+  for (const std::string& entry : base::Pieces(list, ';')) {
     const size_t equals = entry.find('=');
     if (equals != std::string::npos && entry.substr(0, equals) == server) {
       return entry.substr(equals + 1);

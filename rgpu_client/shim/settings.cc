@@ -8,18 +8,19 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <sstream>
 
 #include "gen/handshake.gen.h"
 #include "rgpu_client/shim/program.h"
 #include "rgpu_client/shim/tables/handles.h"
 #include "rgpu_common/native/base/log.h"
+#include "rgpu_common/native/base/text.h"
 #include "rgpu_common/native/transport/transport.h"
 #include "rgpu_common/native/wire/text.h"
 
 namespace rgpu::shim {
 namespace {
+
+constexpr size_t kMostTokenFileBytes = 64U << 10;
 
 std::string Get(const char* name) {
   const char* value = getenv(name);
@@ -43,14 +44,12 @@ std::string Trimmed(std::string text) {
 // and line ends around it.
 std::string ReadAccessTokenFile(Settings* s, const std::string& path, const char* variable) {
   const std::string name = "the access token file " + path + " (" + variable + ") ";
-  std::string access_token;
-  errno = 0;
-  std::ifstream file(path);
-  if (!std::getline(file, access_token) && errno != 0) {
+  std::string text;
+  if (!base::ReadText(path, kMostTokenFileBytes, &text)) {
     if (s->error.empty()) s->error = name + "cannot be read: " + strerror(errno);
-    return access_token;
+    return {};
   }
-  access_token = Trimmed(access_token);
+  std::string access_token = Trimmed(text.substr(0, text.find('\n')));
   if (access_token.empty() && s->error.empty()) {
     s->error = name + "holds no access token in its first line";
   }
@@ -132,9 +131,8 @@ bool AsksToResume(Settings* s, const std::string& server, bool may_move) {
 }
 
 void ReadPaths(Settings* s) {
-  std::istringstream list(Get("RGPU_PATHS"));
   std::string wrong;
-  for (std::string uri; std::getline(list, uri, ';');) {
+  for (const std::string& uri : base::Pieces(Get("RGPU_PATHS"), ';')) {
     if (transport::IsAddress(uri)) {
       s->paths.push_back(uri);
     } else if (wrong.empty()) {
@@ -169,8 +167,7 @@ void ReadDevice(Settings* s) {
   const std::string v = Get("RGPU_DEVICE");
   if (v.empty()) return;
   s->devices.clear();
-  std::istringstream list(v + (v.ends_with(',') ? "," : ""));
-  for (std::string entry; std::getline(list, entry, ',');) {
+  for (const std::string& entry : base::Pieces(v + (v.ends_with(',') ? "," : ""), ',')) {
     const auto device = ParseDeviceName(entry);
     if (!device) {
       return Complain(s, "RGPU_DEVICE", v,

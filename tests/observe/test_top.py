@@ -112,6 +112,7 @@ def test_a_bar_shows_use_request_and_limit() -> None:
 
 def test_wide_characters_take_two_cells_and_accents_none() -> None:
     assert visible("\033[31m東京\033[0m e\u0301") == 6
+    assert visible("\u1100\u1161\u11a8 \u0924\u093f \u200b\n") == 5  # 각, ति and nothing
     assert clip("東京都", 6) == "東京都"
     assert clip("東京都", 5) == "東京…"
     assert clip("東京都", 4) == "東…"  # half a character cannot be shown

@@ -4,9 +4,10 @@
 #include <stdlib.h>
 
 #include <algorithm>
-#include <sstream>
 #include <tuple>
 #include <utility>
+
+#include "rgpu_common/native/base/text.h"
 
 namespace rgpu::shim {
 namespace {
@@ -87,9 +88,7 @@ std::string UuidText(const std::array<uint8_t, 16>& uuid) {
 std::vector<int> VisibleDevices(const std::string& value,
                                 const std::vector<wire::DeviceInfo>& devices) {
   std::vector<int> chosen;
-  std::istringstream list(value);
-  std::string entry;
-  while (std::getline(list, entry, ',')) {
+  for (const std::string& entry : base::Pieces(value, ',')) {
     const int place = Match(Trim(entry), devices);
     if (place < 0) break;
     if (std::find(chosen.begin(), chosen.end(), place) != chosen.end()) return {};

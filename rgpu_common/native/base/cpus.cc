@@ -3,29 +3,29 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
+#include <cstdio>
+
+#include "rgpu_common/native/base/text.h"
 
 namespace rgpu::base {
 namespace {
 
 constexpr long kMilli = 1000;
+constexpr size_t kMostBytes = 64U << 10;
 
 std::string ReadAll(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+  std::string text;
+  return ReadText(path, kMostBytes, &text) ? text : std::string();
 }
 
 long Smaller(long a, long b) { return a < 0 ? b : b < 0 ? a : std::min(a, b); }
 
 // Parses "QUOTA PERIOD", or "max PERIOD" for no limit, to thousandths of a processor.
 long FromQuota(const std::string& text) {
-  std::istringstream fields(text);
   long quota = 0;
   long period = 0;
-  if (!(fields >> quota >> period) || quota <= 0 || period <= 0) return -1;
+  if (std::sscanf(text.c_str(), "%ld %ld", &quota, &period) != 2) return -1;
+  if (quota <= 0 || period <= 0) return -1;
   return quota * kMilli / period;
 }
 
@@ -53,8 +53,7 @@ int AllowedCpus() {
 
 long CgroupMilliCpus(const std::string& group, const std::string& mount) {
   long least = -1;
-  std::istringstream lines(group);
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : Pieces(group, '\n')) {
     const size_t first = line.find(':');
     const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;
