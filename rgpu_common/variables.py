@@ -24,7 +24,7 @@ KNOWN = frozenset(
 # Variables by which rgpu's own processes tell each other something, and those of its tests and
 # build.
 _INTERNAL = frozenset(
-    f"{PREFIX}{name}" for name in ("AGENT", "CHOSEN", "ROUTES", "TUNNEL", "BUILD_DIR")
+    f"{PREFIX}{name}" for name in ("AGENT", "CHOSEN", "PYTEST", "ROUTES", "TUNNEL", "BUILD_DIR")
 )
 _INTERNAL_KINDS = tuple(f"{PREFIX}{kind}_" for kind in ("EMU", "TEST", "UPDATE"))
 # The least similarity, from 0 to 1, at which a name is taken for a misspelt variable of rgpu. Less

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import re
 import subprocess
 import sys
 import tempfile
@@ -18,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rgpu_client.control import ControlClient, LeaseRequest
+from rgpu_client.own_server import own_server
 from rgpu_client.preload import HIDE_NVJITLINK, client_environment, library_path
 from rgpu_common.endpoints import Endpoint, parse_endpoint
-from rgpu_common.errors import MissingPartError, ServerError
+from rgpu_common.errors import MissingPartError
 from rgpu_common.tables import table
 from rgpu_common.units import format_bytes, format_seconds
 
@@ -31,18 +31,12 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 DEADLINE_SECONDS = 300.0
-_READY = re.compile(r"rgpu: serving .* on (127\.0\.0\.1:[0-9]+)")
 _NEEDS = {"numba_cuda": "numba-cuda", "numpy": "numpy", "llvmlite": "llvmlite"}
-# The demo is the server's only tenant, on loopback. It therefore also runs if the container or the
-# kernel cannot isolate the server's processes from each other. The server's log lists the missing
-# measures.
-_WEAK = "--allow-weak-isolation=network-namespace,landlock,own-user"
 _NEXT = """
 what next, each in a terminal of its own (`rgpu help client` says more):
   rgpu serve                                 a server for the programs of this machine
   rgpu run --memory 1GiB -- python FILE.py   a program of yours on it
   rgpu top                                   who uses the device"""
-_RGPU = "import sys; from rgpu_common.command import main; sys.exit(main())"
 
 
 @dataclass(slots=True)
@@ -119,33 +113,8 @@ def check_needs(needs: Mapping[str, str], extra: str = "demo") -> None:
 @contextmanager
 def server(log_path: Path) -> Iterator[Endpoint]:
     """Runs a server with an emulated device of 1 GiB; raises ServerError if it does not start."""
-    command = [sys.executable, "-c", _RGPU, "serve", "--listen", "127.0.0.1:0"]
-    with log_path.open("w", encoding="utf-8") as log:
-        process = subprocess.Popen(
-            [*command, "--device", "emulated:1GiB", _WEAK],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            cwd="/",
-        )
-    try:
-        assert process.stdout is not None
-        match = _READY.match(process.stdout.readline())
-        if match is None:
-            process.wait()
-            raise ServerError(f"the server did not start: {_last_line(log_path)}")
-        yield parse_endpoint(match[1])
-    finally:
-        process.terminate()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
-
-
-def _last_line(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else "its log is empty"
+    with own_server("127.0.0.1:0", "1GiB", log_path) as address:
+        yield parse_endpoint(address)
 
 
 def _run_parts(parts: list[Part], client: ControlClient, endpoint: Endpoint) -> None:
