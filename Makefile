@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # For those who installed rgpu into an environment of their own and have no .venv.
 RUN_PYTHON = $(if $(wildcard $(BIN)/python),$(abspath $(BIN)/python),$(shell command -v $(PYTHON)))
 BUILD ?= build/dev
-PAGES := $(shell git ls-files '*.md' ':!docs/reference/cuda.md' ':!docs/reference/ptx.md' ':!tests/spec/golden' 2>/dev/null)
+PAGES := $(shell git ls-files '*.md' ':!docs/reference/cuda.md' ':!docs/reference/nvml.md' ':!docs/reference/ptx.md' ':!tests/spec/golden' 2>/dev/null)
 CXX_FILES := $(shell git ls-files '*.cc' '*.h' ':!tests/spec/golden' 2>/dev/null)
 
 .PHONY: dev gen man check tidy test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick fuzz-seam compat gpu-check demo-cluster demo-manager containers k8s k8s-record format clean
@@ -18,6 +18,7 @@ gen: ## regenerate what is generated and committed (protobuf code, lock, pages)
 	$(BIN)/python scripts/gen_protos.py
 	$(BIN)/python -m cudaspec --lock
 	$(BIN)/python -m cudaspec --docs docs/reference/cuda.md
+	$(BIN)/python -m cudaspec --nvml docs/reference/nvml.md
 	$(BIN)/python -m cudaspec --wire rgpu_common/wire
 	$(BIN)/ruff format -q rgpu_common/wire
 	$(BIN)/ruff check -q --fix rgpu_common/wire

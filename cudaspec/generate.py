@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudaspec import load_messages
+from cudaspec import load_messages, load_nvml
 from cudaspec.gen import (
     abi,
     abi_check,
@@ -17,6 +17,7 @@ from cudaspec.gen import (
     exports,
     forward,
     messages_cc,
+    nvml,
     opcodes,
     procaddr,
     work,
@@ -62,6 +63,10 @@ ARTEFACTS: Mapping[str, Callable[[Spec], str]] = {
     "worker.gen.cc": lambda _: channels_cc.channel_cc(load_messages.channels()["worker"]),
     "compiler.gen.h": lambda _: channels_cc.channel_h(load_messages.channels()["compiler"]),
     "compiler.gen.cc": lambda _: channels_cc.channel_cc(load_messages.channels()["compiler"]),
+    "nvml_abi.gen.h": lambda _: nvml.abi_h(load_nvml.load()),
+    "nvml_calls.gen.h": lambda _: nvml.calls_h(load_nvml.load()),
+    "nvml_exports.gen.cc": lambda _: nvml.exports_cc(load_nvml.load()),
+    "nvml.map": lambda _: nvml.version_script(load_nvml.load()),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_PROTOTYPE = re.compile(r"CUresult (cu\w+)\((.*)\)", re.DOTALL)
+_PROTOTYPE = re.compile(r"(CUresult|nvmlReturn_t) ((?:cu|nvml)\w+)\((.*)\)", re.DOTALL)
 _PARAMETER = re.compile(r"(.*?)(\w+)(\[\d*\])?", re.DOTALL)
 _FIELD_NAME = re.compile(r"(\w+)\s*(?:\[[^\]]*\])?$")
 _WORDS = frozenset(
@@ -40,14 +40,15 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Prototype:
-    """A function of the driver API: its exported symbol and its parameters. All return CUresult."""
+    """A function of the driver API or of NVML: its exported symbol and its parameters."""
 
     name: str
     parameters: tuple[Parameter, ...]
+    returns: str = "CUresult"
 
     @property
     def declaration(self) -> str:
-        return f"CUresult {self.name}({self.parameter_list})"
+        return f"{self.returns} {self.name}({self.parameter_list})"
 
     @property
     def parameter_list(self) -> str:
@@ -65,11 +66,11 @@ def parse_prototype(text: str) -> Prototype:
     match = _PROTOTYPE.fullmatch(text.strip())
     if not match:
         raise ValueError(f"'{text}' is not a declaration 'CUresult cuNAME(...)'.")
-    name, inside = match.groups()
+    returns, name, inside = match.groups()
     parts = [part.strip() for part in inside.split(",")]
     if parts == ["void"]:
         parts = []
-    return Prototype(name, tuple(_parameter(name, part) for part in parts))
+    return Prototype(name, tuple(_parameter(name, part) for part in parts), returns)
 
 
 def _parameter(function: str, text: str) -> Parameter:

@@ -153,7 +153,7 @@ def _connected(settings: ClientSettings, transport: str | None, wait: bool | flo
     os.environ.update({**environment, **standing.after})
     if not _loaded:
         # Load it under both names, so that a later dlopen of either name finds this library.
-        paths = (folder / "libcuda.so.1", folder / "libcuda.so")
+        paths = (folder / "libcuda.so.1", folder / "libcuda.so", folder / "libnvidia-ml.so.1")
         _loaded.extend(_load(path) for path in paths if path.exists())
         _loaded.extend(_load(path) for path in _hiding(environment, folder))
     return standing.connection

@@ -29,6 +29,7 @@ TOPICS = {
     "manager": "the manager of a cluster: options, configuration, events and metrics",
     "migrating": "from other systems that share GPUs",
     "netprobe": "how paths are measured",
+    "nvidia-smi": "nvitop, gpustat and `rgpu smi`: what NVML says in a lease",
     "observe": "rgpu top, logs, reports and metrics",
     "paths": "how a program's path to a server is chosen",
     "placement": "how a manager chooses a card, and how to read `rgpu explain`",

@@ -12,9 +12,12 @@ import json
 import sys
 import uuid
 
+# CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
+_COMPUTE_MAJOR, _COMPUTE_MINOR = 75, 76
+
 
 def probe(path: str, ordinal: int | None) -> dict[str, str | int]:
-    """Returns name, uuid and memory_bytes, or the count of devices, or an error sentence."""
+    """Returns the facts about a device, or the count of devices, or an error sentence."""
     library = ctypes.CDLL(path)
     result = library.cuInit(0)
     if result != 0:
@@ -37,11 +40,22 @@ def probe(path: str, ordinal: int | None) -> dict[str, str | int]:
     )
     if any(results):
         return {"error": f"the driver answered {results} when asked about the device"}
+    version = ctypes.c_int()
+    library.cuDriverGetVersion(ctypes.byref(version))
     return {
+        "cuda_version": version.value,
+        "compute_major": _attribute(library, device, _COMPUTE_MAJOR),
+        "compute_minor": _attribute(library, device, _COMPUTE_MINOR),
         "name": name.value.decode(errors="replace"),
         "uuid": f"GPU-{uuid.UUID(bytes=bytes(raw))}",
         "memory_bytes": memory.value,
     }
+
+
+def _attribute(library: ctypes.CDLL, device: ctypes.c_int, number: int) -> int:
+    value = ctypes.c_int()
+    library.cuDeviceGetAttribute(ctypes.byref(value), number, device)
+    return value.value
 
 
 if __name__ == "__main__":

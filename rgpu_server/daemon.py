@@ -35,6 +35,7 @@ from rgpu_server.observe.audit import leave, listen
 from rgpu_server.observe.collector import Collector, Sources
 from rgpu_server.observe.lease_log import LeaseLog
 from rgpu_server.observe.metrics import Metrics
+from rgpu_server.observe.onlooking import Onlooking
 from rgpu_server.observe.recorder import Recorder
 from rgpu_server.observe.snapshot import Observer
 from rgpu_server.reserved import ReservedFile
@@ -42,6 +43,7 @@ from rgpu_server.service.api import Services, start_api
 from rgpu_server.service.control import Control
 from rgpu_server.service.frontdoor import FrontDoor
 from rgpu_server.service.offers import NetworkService, offered
+from rgpu_server.service.onlookers import Onlookers
 from rgpu_server.service.probes import Probes, responder_report
 from rgpu_server.service.taken import check_free
 from rgpu_server.tokens.home import InUseError, open_state, state_path
@@ -104,7 +106,11 @@ class Daemon:
         api_path = str(self._folder / "api")
         self._api_address = f"unix:{api_path}"
         self.probes = Probes(_identity(self.state), config.probe, self.isolation)
-        self.door = FrontDoor(self.conductor.desk, self.probes, api_path, config.limits)
+        self._onlooking = Onlooking(self.observer, self.recorder, inventory)
+        is_active = self.conductor.node.leases.is_active
+        onlookers = Onlookers(self.authenticator, is_active, self._onlooking.look)
+        desk = self.conductor.desk
+        self.door = FrontDoor(desk, onlookers, self.probes, api_path, config.limits)
         house = House(self.authenticator, self.isolation, self.door.enter_inside)
         self._entrances = Entrances(config, self.door, house)
 
@@ -151,6 +157,7 @@ class Daemon:
                 await joining.close()
             await self.door.stop()
             self.probes.close()
+            self._onlooking.close()
             await self._entrances.close()
             if metrics is not None:
                 await metrics.close()

@@ -14,7 +14,7 @@ from rgpu_common.units import PPM, format_bytes
 from rgpu_server.config import ServerConfig, default_memory_bytes, pool_of
 from rgpu_server.core.model import Device
 from rgpu_server.default_devices import check_compiler
-from rgpu_server.driver_probe import ask_driver
+from rgpu_server.driver_probe import DriverFacts, ask_driver, driver_facts
 from rgpu_server.slices import Hardware, hardware_of, look_at_gpus
 from rgpu_server.workers.array_workers import array_workers
 from rgpu_server.workers.binary import cuda_library, emulated_library, worker_path
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
     """What is told about a device.  kind: "emulated" or "cuda".  mig: the profile of a MIG slice;
-    "" for a GPU.  part_ppm: what part of a GPU it is.
+    "" for a GPU.  part_ppm: what part of a GPU it is.  driver: what the driver library says of it;
+    None: it has not been asked.
     """
 
     kind: str
@@ -40,6 +41,7 @@ class DeviceFacts:
     memory_bytes: int
     mig: str = ""
     part_ppm: int = PPM
+    driver: DriverFacts | None = None
 
     def __str__(self) -> str:
         size = format_bytes(self.memory_bytes)
@@ -148,11 +150,26 @@ def _emulated(spec: DeviceSpec, ordinal: int) -> DeviceFacts:
     return DeviceFacts("emulated", name, uuid_of, spec.memory_bytes, spec.mig, part)
 
 
+def synthetic_bus_id(of: str) -> str:
+    """Returns the PCI address that programs see of the device with this UUID. Workers make it
+    (executor/device_table.cc), because the true ones of two servers may be the same.
+    """
+    number = uuid.UUID(of.partition("-")[2])
+    digest = _digest(socket.gethostname().encode() + number.bytes)
+    return f"{0x1000 + (digest >> 40) % 0xE000:04x}:{1 + (digest >> 8) % 255:02x}:00.0"
+
+
+def _digest(data: bytes) -> int:
+    """Returns the hash FNV-1a of 64 bits."""
+    digest = 0xCBF29CE484222325
+    for byte in data:
+        digest = (digest ^ byte) * 0x100000001B3 % (1 << 64)
+    return digest
+
+
 def emulated_uuid(ordinal: int) -> str:
     """Returns what cuDeviceGetUuid of the emulated device answers: of this machine and number."""
-    digest = 0xCBF29CE484222325
-    for byte in f"{socket.gethostname()}/{ordinal}".encode():
-        digest = (digest ^ byte) * 0x100000001B3 % (1 << 64)
+    digest = _digest(f"{socket.gethostname()}/{ordinal}".encode())
     return f"GPU-{uuid.UUID(bytes=b'rgpu-emu' + digest.to_bytes(8, 'little'))}"
 
 
@@ -166,7 +183,8 @@ def _probe(library: Path, hardware: Hardware) -> DeviceFacts:
         word = hardware.visible or str(hardware.ordinal)
         raise DeviceError(f"device cuda:{word}: {answer['error']}")
     name, memory, one = answer["name"], answer["memory_bytes"], hardware.slice
+    driver = driver_facts(answer)
     if one is None:
-        return DeviceFacts("cuda", name, answer["uuid"], memory)
+        return DeviceFacts("cuda", name, answer["uuid"], memory, driver=driver)
     name = full_name(bare_name(name), one.profile)
-    return DeviceFacts("cuda", name, one.uuid, memory, one.profile, one.part_ppm)
+    return DeviceFacts("cuda", name, one.uuid, memory, one.profile, one.part_ppm, driver)

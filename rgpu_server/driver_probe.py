@@ -6,10 +6,30 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class DriverFacts:
+    """What the driver library says of a device; 0: unknown."""
+
+    cuda_version: int = 0
+    compute_major: int = 0
+    compute_minor: int = 0
+
+
+def driver_facts(answer: Mapping[str, Any] | None) -> DriverFacts:
+    """Returns the facts in an answer of `ask_driver`; unknown ones if it is an error."""
+    if answer is None or "cuda_version" not in answer:
+        return DriverFacts()
+    return DriverFacts(answer["cuda_version"], answer["compute_major"], answer["compute_minor"])
 
 
 def ask_driver(library: Path, *words: str, visible: str = "") -> dict[str, Any] | None:

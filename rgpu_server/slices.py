@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rgpu_common.errors import DeviceError, UsageError
 from rgpu_common.mig import check_profile, part_of
 from rgpu_common.units import PPM
+from rgpu_server.management import open_management
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -85,13 +86,8 @@ def device_words(gpus: Sequence[Gpu]) -> tuple[str, ...]:
 
 def look_at_gpus() -> tuple[Gpu, ...]:
     """Returns the GPUs in the order of their PCI addresses; () without the library."""
-    try:
-        import pynvml as nvml
-    except ImportError:
-        return ()
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
+    nvml = open_management()
+    if nvml is None:
         return ()
     try:
         count = nvml.nvmlDeviceGetCount()

@@ -54,12 +54,16 @@ def cuda_abi_h(spec: Spec) -> str:
 def _declarations(spec: Spec) -> Iterator[str]:
     for constant in spec.constants:
         yield f"#define {constant.name} {constant.text}"
-    yield from ("", *_enum("CUresult", "cudaError_enum", {e.name: e.value for e in spec.errors}))
+    yield from (
+        "",
+        *enumeration("CUresult", "cudaError_enum", {e.name: e.value for e in spec.errors}),
+    )
     for declared in spec.types:
-        yield from _declare(declared)
+        yield from declare(declared)
 
 
-def _declare(declared: model.Type) -> Iterator[str]:
+def declare(declared: model.Type) -> Iterator[str]:
+    """Returns the lines that declare a type."""
     match declared:
         case model.Handle(name, tag):
             yield f"typedef struct {tag} *{name};"
@@ -68,7 +72,7 @@ def _declare(declared: model.Type) -> Iterator[str]:
         case model.Callback(_, declaration):
             yield f"typedef {declaration};"
         case model.Enum(name, values, tag):
-            yield from _enum(name, tag or f"{name}_enum", values)
+            yield from enumeration(name, tag or f"{name}_enum", values)
         case model.Struct(name, tag, fields, union):
             yield f"typedef {'union' if union else 'struct'} {tag} {{"
             yield from (f"  {text};" for text in fields)
@@ -77,7 +81,8 @@ def _declare(declared: model.Type) -> Iterator[str]:
             pass
 
 
-def _enum(name: str, tag: str, values: Mapping[str, int]) -> Iterator[str]:
+def enumeration(name: str, tag: str, values: Mapping[str, int]) -> Iterator[str]:
+    """Returns the lines that declare an enumeration."""
     base = "RGPU_ENUM_INT" if min(values.values()) < 0 else "RGPU_ENUM_UNSIGNED"
     yield f"typedef enum {tag} {base} {{"
     yield from (f"  {key} = {value}," for key, value in values.items())

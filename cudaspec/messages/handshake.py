@@ -9,6 +9,7 @@ NUMBERS = [
         256,
         "release, lease id and key, tenant, container, device name, PCI bus id",
     ),
+    Number("MAX_ACCESS_TOKEN_BYTES", 8192, "an access token"),
     Number("MAX_SENTENCE_BYTES", 4096, "program, sentence, note"),
     Number("MAX_OPCODES", 4096, "opcodes of one message"),
     Number("MAX_BANDS", 64, "address bands of one kind"),

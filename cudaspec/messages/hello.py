@@ -3,7 +3,6 @@
 from cudaspec.message import Message, Number, Part, Record
 
 NUMBERS = [
-    Number("MAX_ACCESS_TOKEN_BYTES", 8192, "an access token"),
     Number("WISHES_MINOR", 1, "a HELLO of this minor or later ends with wishes", "u16"),
     Number(
         "GRANTS_MINOR",

@@ -151,6 +151,10 @@ int64_t rgpu_wire_handshake(uint16_t opcode, const uint8_t* head, size_t bytes, 
       return RoundTrip<rgpu::wire::Preface>(head, bytes, out, capacity);
     case Handshake::kShm:
       return RoundTrip<rgpu::wire::Shm>(head, bytes, out, capacity);
+    case Handshake::kObserve:
+      return RoundTrip<rgpu::wire::Observe>(head, bytes, out, capacity);
+    case Handshake::kObserved:
+      return RoundTrip<rgpu::wire::Observed>(head, bytes, out, capacity);
     case Handshake::kClaimed:
     case Handshake::kPlace:
       break;  // only Python reads and writes the messages of claims

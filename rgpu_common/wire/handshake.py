@@ -12,6 +12,8 @@ from typing import Final
 SECRET_BYTES: Final = 32
 # Release, lease id and key, tenant, container, device name, PCI bus id.
 MAX_NAME_BYTES: Final = 256
+# An access token.
+MAX_ACCESS_TOKEN_BYTES: Final = 8192
 # Program, sentence, note.
 MAX_SENTENCE_BYTES: Final = 4096
 # Opcodes of one message.
@@ -53,3 +55,5 @@ class Handshake(IntEnum):
     PROBE = 10
     CLAIMED = 11
     PLACE = 12
+    OBSERVE = 13
+    OBSERVED = 14

@@ -10,11 +10,15 @@ from typing import Final, NamedTuple
 
 from rgpu_common.wire.fields import Band, Wish, get_bands, get_magic, get_rows, get_wishes, put_rows
 from rgpu_common.wire.frame import MAGIC, WIRE_MAJOR, WIRE_MINOR, Kind, WireError, encode_frame
-from rgpu_common.wire.handshake import MAX_NAME_BYTES, MAX_OPCODES, MAX_SENTENCE_BYTES, Handshake
+from rgpu_common.wire.handshake import (
+    MAX_ACCESS_TOKEN_BYTES,
+    MAX_NAME_BYTES,
+    MAX_OPCODES,
+    MAX_SENTENCE_BYTES,
+    Handshake,
+)
 from rgpu_common.wire.scalars import Reader, Writer
 
-# An access token.
-MAX_ACCESS_TOKEN_BYTES: Final = 8192
 # A HELLO of this minor or later ends with wishes.
 WISHES_MINOR: Final = 1
 # The WELCOME to a HELLO of this minor or later may end with grants.

@@ -232,7 +232,7 @@ class Claiming:
 
 
 def _key(event: on.ClaimRequested) -> LeaseKey:
-    return LeaseKey(event.tenant, event.key or f"container:{event.container}")
+    return LeaseKey.of_client(event.tenant, event.key, event.container)
 
 
 def _with_wait(sentence: str) -> str:

@@ -85,6 +85,11 @@ class LeaseKey:
     tenant: str
     name: str
 
+    @classmethod
+    def of_client(cls, tenant: str, name: str, container: str) -> LeaseKey:
+        """Returns the key of a client: without a name, its container has one lease."""
+        return cls(tenant, name or f"container:{container}")
+
     def __str__(self) -> str:
         return f"{self.name!r} of tenant {self.tenant!r}"
 

@@ -305,7 +305,7 @@ class Serving:
 
 
 def _key(event: on.SessionRequested) -> LeaseKey:
-    return LeaseKey(event.tenant, event.key or f"container:{event.container}")
+    return LeaseKey.of_client(event.tenant, event.key, event.container)
 
 
 def _no_seam(seam: str) -> str:

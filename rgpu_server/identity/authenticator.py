@@ -56,7 +56,7 @@ class Authenticator:
     def answers(self, caller: Caller, what: str, refusal: Refusal) -> bool:
         """Counts and logs a refusal. Returns False if its peer has had too many: then send nothing.
 
-        what: "session", "lane", "api", "metrics" or "handshake".
+        what: "session", "lane", "observe", "api", "metrics" or "handshake".
         """
         self.refused[what] += 1
         if not self._failures.answered(network_of(caller.peer), self._clock.now()):

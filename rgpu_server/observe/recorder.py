@@ -28,12 +28,13 @@ _PERIOD_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Of the last second.  waiting_ppm, throttled_ppm: parts of it."""
+    """Of the last second.  waiting_ppm, throttled_ppm, device_ppm: parts of it."""
 
     launches: float = 0.0
     copied_bytes: float = 0.0
     waiting_ppm: int = 0
     throttled_ppm: int = 0
+    device_ppm: int = 0
 
 
 class Recorder:
@@ -196,6 +197,7 @@ class Recorder:
                 copied_bytes=(total.copied_bytes - last.copied_bytes) / passed,
                 waiting_ppm=_part(total.waiting_ns - last.waiting_ns, passed),
                 throttled_ppm=_part(total.throttled_ns - last.throttled_ns, passed),
+                device_ppm=_part(total.device_ns - last.device_ns, passed),
             )
         for device in self._observer.ordinals():
             switched = (self.loop_totals.sums(device) or (0,))[0]

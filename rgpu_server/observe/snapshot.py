@@ -15,11 +15,12 @@ from rgpu_server.core.quota import EVERYBODY, over
 from rgpu_server.workers.pages import Counters
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rgpu_server.conductor import Conductor
     from rgpu_server.core.lease import Lease
     from rgpu_server.core.line import Waiter
+    from rgpu_server.core.model import LeaseKey
     from rgpu_server.core.sessions import Session
     from rgpu_server.devices import DeviceFacts, Inventory
     from rgpu_server.session_counts import SessionCounts
@@ -179,6 +180,26 @@ class Observer:
     def lease(self, lease_id: str) -> LeaseView | None:
         """Returns one lease, or None."""
         return next((view for view in self.leases() if view.lease.id == lease_id), None)
+
+    def lease_of(self, key: LeaseKey) -> Lease | None:
+        """Returns the lease of a key, active or draining, or None."""
+        return self._conductor.node.leases.of(key)
+
+    def used_bytes(self, lease: Lease) -> int:
+        """Returns the memory that the programs of a lease hold."""
+        return self._conductor.pages.usage(lease.id).used_bytes
+
+    def time_used(self, lease: Lease) -> UsageIs:
+        """Returns what a lease used of its device."""
+        return self._conductor.pages.time_used(lease.id)
+
+    def processes(self, lease: Lease) -> Iterator[tuple[int, str, Counters]]:
+        """Yields (process id as the client says it, program, counters) of each session."""
+        page = self._conductor.pages.get(lease.id)
+        for slot, session in lease.slots.items() if page is not None else ():
+            visitor = self._conductor.desk.get(session)
+            if page is not None and visitor is not None:
+                yield visitor.hello.pid, visitor.hello.program, page.read(slot)
 
     def tenant_of(self, lease_id: str) -> str | None:
         """Returns the tenant of a lease; None if there is no such lease."""

@@ -38,7 +38,7 @@ from rgpu_server.service.claims import ClaimDesk, claim_of
 from rgpu_server.service.farewells import ENDED, Farewells
 from rgpu_server.service.processes import ClientProcesses
 from rgpu_server.service.sockets import say_and_close
-from rgpu_server.service.who import Who, who
+from rgpu_server.service.who import Who, container_of, who
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -172,8 +172,7 @@ class Desk:
     def _take(self, visitor: Visitor, connection: socket.socket, wish: Wish, whose: Who) -> None:
         """Asks the node for a session or, if the HELLO claims one, for a lease."""
         session, hello, tenant, peer = visitor.session, visitor.hello, visitor.tenant, visitor.peer
-        # The client chooses its container name, so the address it connects from is part of the key.
-        container = f"{peer}/{hello.container}" if hello.container else peer
+        container = container_of(peer, hello.container)
         key, origin = hello.lease_key, visitor.caller.origin
         claims, own, wait = claim_of(hello)
         if claims:

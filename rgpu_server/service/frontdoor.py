@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rgpu_server.config import Limits
     from rgpu_server.service.callers import Caller
     from rgpu_server.service.desk import Desk
+    from rgpu_server.service.onlookers import Onlookers
     from rgpu_server.service.probes import Probes
 
 log = logging.getLogger("rgpu.door")
@@ -39,7 +40,13 @@ _BACKLOG = 512
 _ACCEPT_PAUSE_SECONDS = 0.05
 _ACCEPTS_PER_TURN = 8
 _PREFACE_BYTES = 1024
-_FIRST_WORDS = (Handshake.HELLO, Handshake.ATTACH, Handshake.RESUME, Handshake.PROBE)
+_FIRST_WORDS = (
+    Handshake.HELLO,
+    Handshake.ATTACH,
+    Handshake.RESUME,
+    Handshake.PROBE,
+    Handshake.OBSERVE,
+)
 
 
 @dataclass(slots=True)
@@ -72,8 +79,11 @@ class _First:
 class FrontDoor:
     """Accepts connections on all endpoints and passes each to the part that serves it."""
 
-    def __init__(self, desk: Desk, probes: Probes, api_path: str, limits: Limits) -> None:
+    def __init__(
+        self, desk: Desk, onlookers: Onlookers, probes: Probes, api_path: str, limits: Limits
+    ) -> None:
         self._desk = desk
+        self._onlookers = onlookers
         self._probes = probes
         self._api_path = api_path
         self._limits = limits
@@ -109,6 +119,7 @@ class FrontDoor:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._onlookers.stop()
         for listener in self._listeners:
             listener.close()
         for path, inode in self._paths:
@@ -214,6 +225,8 @@ class FrontDoor:
             self._desk.resume(connection, first.head, known)
         elif first.opcode is Handshake.ATTACH:
             self._desk.attach(connection, first.head, known)
+        elif first.opcode is Handshake.OBSERVE:
+            self._onlookers.take(connection, first.head, known)
         elif sentence := self._probes.take(connection, first.head, known.origin):
             self._turn_away(connection, sentence)
 

@@ -1,4 +1,4 @@
-"""Decides whose session a HELLO opens."""
+"""Decides whose session a HELLO opens, and whose lease an OBSERVE asks about."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rgpu_common.wire.hello import Hello
+    from rgpu_common.wire.observe import Observe
     from rgpu_server.core.identity import Identity
 
 
@@ -25,7 +26,9 @@ class Who:
     bound: bool
 
 
-def who(identity: Identity, hello: Hello, has_lease: Callable[[LeaseKey], bool]) -> Who | Refusal:
+def who(
+    identity: Identity, hello: Hello | Observe, has_lease: Callable[[LeaseKey], bool]
+) -> Who | Refusal:
     """Returns whose the session is. has_lease: tells whether there is an active lease of a key."""
     tenant = identity.speaks_for(hello.tenant)
     if isinstance(tenant, Refusal):
@@ -39,3 +42,10 @@ def who(identity: Identity, hello: Hello, has_lease: Callable[[LeaseKey], bool])
         )
         refusal = Refusal(Code.LEASE_ENDED, sentence)
     return refusal or Who(tenant, identity.tenant is not None, bound)
+
+
+def container_of(peer: str, container: str) -> str:
+    """Returns the container as it is part of a lease's key. The client chooses its container name,
+    so the address it connects from is part of it.
+    """
+    return f"{peer}/{container}" if container else peer

@@ -22,9 +22,14 @@ from rgpu_common.wire.attach import (
 )
 from rgpu_common.wire.fields import MAX_BANDS, Band, Wish, clean_text
 from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, parse_header
-from rgpu_common.wire.handshake import MAX_NAME_BYTES, MAX_OPCODES, MAX_SENTENCE_BYTES, Handshake
-from rgpu_common.wire.hello import (
+from rgpu_common.wire.handshake import (
     MAX_ACCESS_TOKEN_BYTES,
+    MAX_NAME_BYTES,
+    MAX_OPCODES,
+    MAX_SENTENCE_BYTES,
+    Handshake,
+)
+from rgpu_common.wire.hello import (
     WISHES_MINOR,
     Hello,
     OpcodeHash,

@@ -1,0 +1,37 @@
+"""nvmlReturn_t: values, names and the strings of nvmlErrorString.  Data only."""
+
+from cudaspec.model import Error
+
+ERRORS = [
+    Error(0, "NVML_SUCCESS", "no error"),
+    Error(1, "NVML_ERROR_UNINITIALIZED", "nvmlInit was not called"),
+    Error(2, "NVML_ERROR_INVALID_ARGUMENT", "invalid argument"),
+    Error(3, "NVML_ERROR_NOT_SUPPORTED", "not supported"),
+    Error(4, "NVML_ERROR_NO_PERMISSION", "no permission"),
+    Error(5, "NVML_ERROR_ALREADY_INITIALIZED", "already initialized"),
+    Error(6, "NVML_ERROR_NOT_FOUND", "not found"),
+    Error(7, "NVML_ERROR_INSUFFICIENT_SIZE", "the buffer is too small"),
+    Error(8, "NVML_ERROR_INSUFFICIENT_POWER", "a device lacks its external power"),
+    Error(9, "NVML_ERROR_DRIVER_NOT_LOADED", "no server can be reached, so there is no driver"),
+    Error(10, "NVML_ERROR_TIMEOUT", "the server did not answer in time"),
+    Error(11, "NVML_ERROR_IRQ_ISSUE", "interrupts of a device do not arrive"),
+    Error(12, "NVML_ERROR_LIBRARY_NOT_FOUND", "the library was not found"),
+    Error(13, "NVML_ERROR_FUNCTION_NOT_FOUND", "the library lacks the function"),
+    Error(14, "NVML_ERROR_CORRUPTED_INFOROM", "the infoROM is corrupted"),
+    Error(15, "NVML_ERROR_GPU_IS_LOST", "the device cannot be reached any more"),
+    Error(16, "NVML_ERROR_RESET_REQUIRED", "the device must be reset"),
+    Error(17, "NVML_ERROR_OPERATING_SYSTEM", "the operating system refuses access"),
+    Error(18, "NVML_ERROR_LIB_RM_VERSION_MISMATCH", "client and server are of different releases"),
+    Error(19, "NVML_ERROR_IN_USE", "the device is in use"),
+    Error(20, "NVML_ERROR_MEMORY", "out of memory"),
+    Error(21, "NVML_ERROR_NO_DATA", "no data"),
+    Error(22, "NVML_ERROR_VGPU_ECC_NOT_SUPPORTED", "not available to virtual GPUs with ECC"),
+    Error(23, "NVML_ERROR_INSUFFICIENT_RESOURCES", "resources other than memory are exhausted"),
+    Error(24, "NVML_ERROR_FREQ_NOT_SUPPORTED", "the frequency is not supported"),
+    Error(25, "NVML_ERROR_ARGUMENT_VERSION_MISMATCH", "unknown version of a structure"),
+    Error(26, "NVML_ERROR_DEPRECATED", "deprecated"),
+    Error(27, "NVML_ERROR_NOT_READY", "not ready"),
+    Error(28, "NVML_ERROR_GPU_NOT_FOUND", "no device was found"),
+    Error(29, "NVML_ERROR_INVALID_STATE", "invalid state"),
+    Error(999, "NVML_ERROR_UNKNOWN", "unknown error"),
+]

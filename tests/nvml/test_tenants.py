@@ -1,0 +1,106 @@
+"""Two tenants on one device: neither sees the other's processes, memory or use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.command import run_rgpu
+from helpers.nvml_client import MIB, ask, run, tenant
+from helpers.server import Server
+from helpers.waiting import wait_until
+
+pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+VIEW = """
+nvml.nvmlInit()
+one = device()
+memory = nvml.nvmlDeviceGetMemoryInfo(one)
+show({"total": memory.total, "used": memory.used, "processes": processes(one),
+      "use": nvml.nvmlDeviceGetUtilizationRates(one).gpu})
+"""
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Access tokens of alice and bob, and the file of both as `server`."""
+    folder = tmp_path_factory.mktemp("tokens")
+    known = folder / "tokens.toml"
+    made = {"server": str(known)}
+    for name in ("alice", "bob"):
+        file = folder / f"{name}.token"
+        done = run_rgpu("token", "new", name, "--tokens", str(known), "--file", str(file))
+        assert done.returncode == 0, done.stderr
+        made[name] = str(file)
+    return made
+
+
+def test_each_sees_its_own_memory_and_processes(server: Server) -> None:
+    with (
+        tenant(server.unix, 64 * MIB, RGPU_LEASE="a", RGPU_MEMORY="256MiB") as first,
+        tenant(server.unix, 96 * MIB, RGPU_LEASE="b", RGPU_MEMORY="512MiB") as second,
+    ):
+        for lease, limit, used, process in (("a", 256, 64, first), ("b", 512, 96, second)):
+            seen = ask(server.unix, VIEW, RGPU_LEASE=lease)
+            assert seen["total"] == limit * MIB
+            assert seen["used"] == used * MIB
+            assert seen["processes"] == [[process.pid, used * MIB]]
+
+
+def test_the_use_of_one_is_not_the_use_of_the_other(server: Server) -> None:
+    with (
+        tenant(server.unix, works=True, RGPU_LEASE="busy", RGPU_MEMORY="256MiB"),
+        tenant(server.unix, RGPU_LEASE="idle", RGPU_MEMORY="256MiB"),
+    ):
+        wait_until(lambda: ask(server.unix, VIEW, RGPU_LEASE="busy")["use"] > 0)
+        assert ask(server.unix, VIEW, RGPU_LEASE="idle")["use"] == 0
+
+
+def test_processes_of_one_lease_see_each_other(server: Server) -> None:
+    shared = {"RGPU_LEASE": "team", "RGPU_MEMORY": "256MiB"}
+    with tenant(server.unix, **shared) as first, tenant(server.unix, 32 * MIB, **shared) as second:
+        pids = sorted([[first.pid, 64 * MIB], [second.pid, 32 * MIB]])
+        seen = ask(server.unix, VIEW, **shared)
+        assert (seen["processes"], seen["used"]) == (pids, 96 * MIB)
+
+
+def test_a_process_has_a_name_and_a_use(server: Server) -> None:
+    source = """
+        import time
+        nvml.nvmlInit()
+        one, rows = device(), []
+        # The first answer has no earlier one to compare with.
+        while not any(row[1] for row in rows):
+            found = tried("nvmlDeviceGetProcessUtilization", one, 0)
+            rows = [] if isinstance(found, str) else [[row.pid, row.smUtil] for row in found]
+        show([[nvml.nvmlSystemGetProcessName(pid), pid, 0 < use <= 100] for pid, use in rows])
+    """
+    with tenant(server.unix, works=True, RGPU_LEASE="named", RGPU_MEMORY="256MiB") as process:
+        [[name, pid, used]] = ask(server.unix, source, RGPU_LEASE="named")
+        assert (pid, used) == (process.pid, True)
+        assert "python" in name
+        unknown = "nvml.nvmlInit(); show(tried('nvmlSystemGetProcessName', 1))"
+        assert ask(server.unix, unknown, RGPU_LEASE="named") == "error 6"
+
+
+def test_a_token_shows_the_leases_of_its_tenant_alone(tokens: dict[str, str]) -> None:
+    """Bob names alice's lease: he sees a lease of his own that is not there yet."""
+    with Server("--tokens", tokens["server"]) as server:
+        own = {"RGPU_LEASE": "shared-name", "RGPU_MEMORY": "256MiB"}
+        alice = {**own, "RGPU_TOKEN_FILE": tokens["alice"]}
+        with tenant(server.tcp, **alice) as process:
+            assert ask(server.tcp, VIEW, **alice)["processes"] == [[process.pid, 64 * MIB]]
+            seen = ask(server.tcp, VIEW, **{**alice, "RGPU_TOKEN_FILE": tokens["bob"]})
+            assert (seen["processes"], seen["used"], seen["use"]) == ([], 0, 0)
+
+
+def test_nobody_sees_anything_without_an_access_token(
+    tokens: dict[str, str], tmp_path: Path
+) -> None:
+    config = tmp_path / "rgpu.toml"
+    config.write_text(f'[identity]\ntokens = "{tokens["server"]}"\nrequire = "always"\n')
+    with Server("--config", str(config)) as server:
+        done = run(server.tcp, "print(tried('nvmlInit'))")
+        assert done.stdout == "error 4\n"
+        assert "access token" in done.stderr
+        wrong = run(server.tcp, "print(tried('nvmlInit'))", RGPU_TOKEN="wrong", RGPU_TENANT="alice")
+        assert wrong.stdout == "error 4\n"
