@@ -18,25 +18,23 @@ from rgpu_client.arrays.running import with_arrays, with_torch
 from rgpu_client.cluster.options import Wanted, add_options, wanted
 from rgpu_client.cluster.placing import manager_of, place_by_manager
 from rgpu_client.cluster.reserved import check_options, in_reservation
-from rgpu_client.devices import parse_devices
-from rgpu_client.preload import client_environment, library_path
+from rgpu_client.device_names import parse_devices
 from rgpu_client.program import before_start, cannot_start, find_program
+from rgpu_client.program_environment import client_environment, library_path
 from rgpu_client.session.audit import is_loud
 from rgpu_client.session.check import FOR_EVER, claimed, wait_seconds
-from rgpu_client.session.launch import carried
+from rgpu_client.session.launch import api_server, carried
 from rgpu_client.session.routes import on_paths
 from rgpu_client.settings import (
     DEFAULT_SERVER,
     SESSION_SERVER_HELP,
     ClientSettings,
-    configured_server,
 )
 from rgpu_client.sizes import sizes_of
 from rgpu_client.trace import format_trace
 from rgpu_client.trace_page import read_traces
 from rgpu_client.variables import variable
 from rgpu_common.command import FAILED, OK, Command
-from rgpu_common.endpoints import UcxEndpoint, parse_endpoint
 from rgpu_common.errors import NoSessionError, RgpuError, ServerError, UsageError
 from rgpu_common.sharing import POLICIES
 from rgpu_common.tables import terminal_width
@@ -323,17 +321,9 @@ def _run_held(
     from rgpu_client.control import ControlClient
     from rgpu_client.session.agent import run_under_lease
 
-    with ControlClient(_api_server(environment, _named(arguments))) as client:
+    with ControlClient(api_server(environment, _named(arguments))) as client:
         request = _lease_request(environment)
         return run_under_lease(client, request, command, carried(environment))
-
-
-def _api_server(environment: dict[str, str], named: str) -> Endpoint:
-    """Returns the server that answers the API: that of the program's path, unless UCX carries the
-    path.
-    """
-    server = configured_server(None, environment)
-    return parse_endpoint(named) if isinstance(server, UcxEndpoint) else server
 
 
 def _lease_request(environment: dict[str, str]) -> LeaseRequest:

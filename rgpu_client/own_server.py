@@ -6,14 +6,16 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rgpu_common.errors import ServerError
+from rgpu_common.units import parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 # The addresses that the server names, in the order of its options, and at last its own socket.
 _READY = re.compile(r"rgpu: serving .* on ([^,\s]+)")
@@ -71,6 +73,42 @@ def own_server(listen: str, memory: str, log: Path, cache: Path | None = None) -
         yield match[1]
     finally:
         _stop(process)
+
+
+@contextmanager
+def emulated_server(memory: str | int = "2GiB") -> Iterator[str]:
+    """Runs a server with an emulated device, for this user alone, and yields its address.
+
+        with rgpu_client.emulated_server() as server:
+            rgpu_client.connect(server, memory="1GiB")
+
+    An emulated device runs kernels on the processors of this machine, for tests and examples. The
+    server ends with the block, or with this process.
+
+    Args:
+        memory: the memory of the device, in bytes or as "2GiB". The machine gives only what
+            programs use of it.
+
+    Raises:
+        UsageError: the size is not accepted.
+        ServerError: the server did not start; the sentence says why.
+    """
+    size = parse_bytes(str(memory))
+    with tempfile.TemporaryDirectory(prefix="rgpu-") as folder:
+        listen, log = f"unix:{folder}/server", Path(folder, "server.log")
+        with own_server(listen, str(size), log, kernels()) as address:
+            yield address
+
+
+def kernels() -> Path | None:
+    """Returns the folder of compiled kernels for later servers; None if it cannot be made."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = Path(base).absolute() / "rgpu" / "emulated"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK | os.X_OK) else None
 
 
 def _configured(file: Path, cache: Path) -> Path:

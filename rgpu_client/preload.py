@@ -4,38 +4,31 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rgpu_client.connection import connection_of
-from rgpu_client.session.audit import is_loud
-from rgpu_client.session.check import FOR_EVER, claim_shown
-from rgpu_client.session.claim import let_go
-from rgpu_client.session.launch import carried, same_agent
-from rgpu_client.session.start import on_path, same_path
-from rgpu_client.settings import DEFAULT_SERVER, SEND_PTX, ClientSettings, configured_server
-from rgpu_client.standing import (
-    Standing,
-    arguments_of,
-    differences,
-    in_words_of_connect,
+from rgpu_client.argument_words import arguments_of, in_words_of_connect
+from rgpu_client.lease import Hold, Lease
+from rgpu_client.program_environment import (
+    client_environment,
+    hiding,
+    library_path,
     rgpu_variables,
 )
-from rgpu_client.variables import flag
+from rgpu_client.session.audit import is_loud
+from rgpu_client.session.check import FOR_EVER, Patience, claim_shown
+from rgpu_client.session.launch import api_server, carried, same_agent
+from rgpu_client.session.start import on_path, same_path
+from rgpu_client.settings import DEFAULT_SERVER, ClientSettings
+from rgpu_client.standing import Standing, differences
 from rgpu_common.errors import NoSessionError, RgpuError, UsageError
-from rgpu_common.parts import compiled_part
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from rgpu_client.connection import Connection
     from rgpu_client.session.claim import Held
 
-HIDE_NVJITLINK = "RGPU_HIDE_NVJITLINK"
-_NO_NVJITLINK = ("no_nvjitlink/libnvJitLink.so.12", "no_nvjitlink/libnvJitLink.so.13")
 # Packages that look for libcuda.so.1 when they are imported, and keep the answer.
 _LOOK_ONCE = ("numba.cuda",)
 _NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED: cuInit was not called
@@ -44,15 +37,6 @@ _loaded: list[ctypes.CDLL] = []
 # The result of the last `connect`; at most one.
 _current: list[Standing] = []
 _GIVE_UP = "which rgpu_client.disconnect() ends"
-
-
-def library_path() -> Path:
-    """Returns the folder with `libcuda.so.1`, which must stand first in LD_LIBRARY_PATH.
-
-    Raises:
-        MissingPartError: the package was not built.
-    """
-    return compiled_part("rgpu_client", "lib/libcuda.so.1").parent
 
 
 def connect(
@@ -69,7 +53,7 @@ def connect(
     weight: int | None = None,
     transport: str | None = None,
     wait: bool | float = False,
-) -> Connection:
+) -> Lease:
     """Serves every later CUDA import of this process, and of its children, from `server`.
 
     The process has its lease when this function returns. The first CUDA call opens the session.
@@ -80,14 +64,27 @@ def connect(
     before the first call. Without any argument it returns the result of the last call. A call that
     the server refuses leaves the lease of an earlier call unchanged.
 
-    lease: processes that name the same lease share it. By default this process has its own.
-    transport: "auto" takes the best path that the server offers; "shm", "unix", "tcp", "tls", "ucx"
-    or "grpc" takes that one (default: RGPU_TRANSPORT, then auto).
-    wait: whether to wait in line if there is no room: True without a limit, a number for so many
-    seconds.
+    At the end of a `with` block the lease is closed, and CUDA calls of this process fail from then
+    on. For children alone, use `claim`, which leaves this process as it is.
+
+    Args:
+        server: the address, as "gpu-node:7700". None: RGPU_SERVER, then 127.0.0.1:7700.
+        memory: the memory limit, in bytes or as "2GiB", "25%" or "8vmem".
+        device: the number of the device on the server. None: any one.
+        share: the guaranteed part of the device's time: 0.4, "40%" or "40vcore".
+        limit: the most that the lease gets of the device's time, written as `share`.
+        tenant: the tenant whose quota is charged.
+        lease: processes that name the same lease share it. None: this process has its own.
+        policy: "fixed", "burst", "best-effort" or "none".
+        priority: 0 to 100. Leases of a higher priority get idle device time first.
+        weight: 1 to 1000. How leases of one priority divide idle device time.
+        transport: "auto" takes the best path that the server offers; "shm", "unix", "tcp", "tls",
+            "ucx" or "grpc" takes that one. None: RGPU_TRANSPORT, then auto.
+        wait: whether to wait in line if there is no room: True without a limit, a number for so
+            many seconds.
 
     Returns:
-        The device, its memory, share and path, which a notebook shows as a table.
+        The lease: its device, memory, share and path, which a notebook shows as a table.
 
     Raises:
         NoSessionError: the server cannot be reached, or refuses the lease; the sentence says why.
@@ -99,10 +96,7 @@ def connect(
     settings = ClientSettings(
         server, memory, device, share, limit, tenant, lease, policy, priority, weight
     )
-    try:
-        return _connected(settings, transport, wait)
-    except RgpuError as error:
-        raise in_words_of_connect(error) from None
+    return connect_with(settings, transport, wait)
 
 
 def disconnect() -> None:
@@ -119,14 +113,29 @@ def disconnect() -> None:
             "this process has opened its session already, which lasts until the process ends: "
             "restart the kernel (or the program)"
         )
-    standing = _current.pop()
-    let_go(standing.held)
-    standing.undo()
+    _current[0].lease.give_up()
 
 
-def _connected(settings: ClientSettings, transport: str | None, wait: bool | float) -> Connection:
+def connect_with(
+    settings: ClientSettings,
+    transport: str | None,
+    wait: bool | float,
+    given_up: Callable[[], bool] = bool,
+) -> Lease:
+    """As `connect`. given_up: tells that the caller no longer wants the lease (GivenUpError)."""
+    try:
+        return _connected(settings, transport, Patience(seconds_of(wait), given_up))
+    except RgpuError as error:
+        raise in_words_of_connect(error) from None
+
+
+def environment_before() -> dict[str, str]:
+    """Returns the variables of this process as they would be without `connect`."""
+    return _current[0].undone(os.environ) if _current else dict(os.environ)
+
+
+def _connected(settings: ClientSettings, transport: str | None, patience: Patience) -> Lease:
     variables = settings.variables("{}")
-    seconds = _seconds(wait)
     folder = library_path()
     _check_loaded(folder)
     before = asked_before = dict(os.environ)
@@ -144,9 +153,9 @@ def _connected(settings: ClientSettings, transport: str | None, wait: bool | flo
     changed = differences(environment, asked_before)
     _check_session(folder, changed)
     if _current and not changed:
-        return _current[0].connection
+        return _current[0].lease
     environment = carried(environment)
-    standing = _claim_anew(environment, before, seconds)
+    standing = _claim_anew(environment, before, named, patience)
     for name in rgpu_variables(os.environ):
         if name not in standing.after:
             del os.environ[name]
@@ -155,37 +164,46 @@ def _connected(settings: ClientSettings, transport: str | None, wait: bool | flo
         # Load it under both names, so that a later dlopen of either name finds this library.
         paths = (folder / "libcuda.so.1", folder / "libcuda.so", folder / "libnvidia-ml.so.1")
         _loaded.extend(_load(path) for path in paths if path.exists())
-        _loaded.extend(_load(path) for path in _hiding(environment, folder))
-    return standing.connection
+        _loaded.extend(_load(path) for path in hiding(environment, folder))
+    return standing.lease
 
 
 def _claim_anew(
-    environment: Mapping[str, str], before: Mapping[str, str], seconds: float
+    environment: Mapping[str, str], before: Mapping[str, str], named: str, patience: Patience
 ) -> Standing:
     """Claims a lease, then gives up an earlier call's lease, which stays if this claim fails."""
-    if _current and seconds:
+    if _current and patience.seconds:
         _say(f"the lease of the earlier connect() is kept meanwhile; {_GIVE_UP}")
-    if _current and environment.get("RGPU_LEASE") == _current[0].held.key:
-        held = _swapped(environment, _current[0], seconds)
+    earlier = _current[0] if _current else None
+    if earlier is not None and environment.get("RGPU_LEASE") == earlier.lease.key:
+        held = _swapped(environment, earlier, patience)
     else:
-        held = _added(environment, seconds)
-        while _current:
-            let_go(_current.pop().held)
+        held = _added(environment, patience)
+    _current.clear()
+    if earlier is not None:
+        earlier.lease.give_up()
+    own = "RGPU_LEASE" not in environment
+    leased = {**environment, "RGPU_LEASE": held.key}
     standing = Standing(
-        connection_of(held),
-        held,
-        "RGPU_LEASE" in environment,
+        Lease(Hold(held, api_server(environment, named), leased, own, _forget)),
+        not own,
         before=rgpu_variables(before),
-        after=rgpu_variables({**environment, "RGPU_LEASE": held.key}),
+        after=rgpu_variables(leased),
     )
     _current[:] = [standing]
     return standing
 
 
-def _added(environment: Mapping[str, str], seconds: float) -> Held:
+def _forget(lease: Lease) -> None:
+    """Restores the variables of this process when the lease of the last `connect` is closed."""
+    if _current and _current[0].lease is lease:
+        _current.pop().undo()
+
+
+def _added(environment: Mapping[str, str], patience: Patience) -> Held:
     """Claims a lease while the lease of an earlier call is kept."""
     try:
-        return claim_shown(environment, _program(), seconds)
+        return claim_shown(environment, program_name(), patience)
     except NoSessionError as error:
         if not _current:
             raise
@@ -194,55 +212,33 @@ def _added(environment: Mapping[str, str], seconds: float) -> Held:
         ) from None
 
 
-def _swapped(environment: Mapping[str, str], standing: Standing, seconds: float) -> Held:
+def _swapped(environment: Mapping[str, str], standing: Standing, patience: Patience) -> Held:
     """Claims the lease of an earlier call with other sizes.
 
     The server does not grant it while the earlier call holds it, so that call's claim is given up
     first. If the server refuses the new sizes, the lease is claimed again with the old ones.
     """
-    let_go(standing.held)
+    standing.lease.let_go()
     try:
-        return claim_shown(environment, _program(), seconds)
+        return claim_shown(environment, program_name(), patience)
     except BaseException as error:
         try:
-            held = claim_shown(os.environ, _program(), 0.0)
+            standing.lease.hold_again(claim_shown(os.environ, program_name(), Patience()))
         except NoSessionError as second:
             _current.clear()
             raise NoSessionError(f"{error}; the lease of the earlier connect() is lost: {second}")\
                 from None  # fmt: skip
-        _current[:] = [replace(standing, held=held)]
         raise
 
 
-def _program() -> str:
+def program_name() -> str:
+    """Returns the name of this program, for the server's lists."""
     return sys.argv[0] or "python"
 
 
 def _say(sentence: str) -> None:
     sys.stderr.write(f"rgpu: {sentence}\n")
     sys.stderr.flush()
-
-
-def client_environment(
-    environment: Mapping[str, str], variables: Mapping[str, str], folder: Path
-) -> dict[str, str]:
-    """Returns `environment` with a client's variables, and with the library's folder first."""
-    result = {**SEND_PTX, **environment, **variables}
-    if "RGPU_SERVER" not in variables:
-        result.setdefault("RGPU_SERVER", str(configured_server(None, environment)))
-    paths = [p for p in environment.get("LD_LIBRARY_PATH", "").split(":") if p]
-    others = [p for p in paths if p != str(folder)]
-    result["LD_LIBRARY_PATH"] = ":".join([str(folder), *others])
-    hiding = [str(path) for path in _hiding(result, folder)]
-    if hiding:
-        preloaded = [p for p in re.split(r"[: ]+", environment.get("LD_PRELOAD", "")) if p]
-        result["LD_PRELOAD"] = ":".join([*hiding, *(p for p in preloaded if p not in hiding)])
-    return result
-
-
-def _hiding(environment: Mapping[str, str], folder: Path) -> list[Path]:
-    """Returns the empty libraries that hide nvJitLink if RGPU_HIDE_NVJITLINK asks for them."""
-    return [folder / name for name in _NO_NVJITLINK] if flag(environment, HIDE_NVJITLINK) else []
 
 
 def _load(path: Path) -> ctypes.CDLL:
@@ -307,7 +303,7 @@ def _check_packages(folder: Path) -> None:
         )
 
 
-def _seconds(wait: bool | float) -> float:
+def seconds_of(wait: bool | float) -> float:
     """Returns how long a claim may wait. UsageError if `wait` is not a time."""
     if wait is True or wait is False:
         return FOR_EVER if wait else 0.0

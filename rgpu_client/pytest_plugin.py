@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from rgpu_client.connection import Connection
+    from rgpu_client.lease import Lease
     from rgpu_client.testing import TestDevice
 
 _DEVICE: pytest.StashKey[TestDevice] = pytest.StashKey()
@@ -72,7 +72,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 @pytest.fixture(scope="session")
-def rgpu_lease(request: pytest.FixtureRequest) -> Connection:
+def rgpu_lease(request: pytest.FixtureRequest) -> Lease:
     """The lease of this test process, as `rgpu_client.connect()` returns it.
 
     A test that asks for it is skipped in a run without a device of rgpu.

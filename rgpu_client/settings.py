@@ -6,7 +6,7 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rgpu_client.devices import parse_devices
+from rgpu_client.device_names import parse_devices
 from rgpu_client.sizes import (
     parse_cap,
     parse_guarantee,

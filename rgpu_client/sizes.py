@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rgpu_client.devices import parse_devices
+from rgpu_client.device_names import parse_devices
 from rgpu_client.variables import variable
 from rgpu_common.errors import UsageError
 from rgpu_common.sharing import MAX_PRIORITY, MAX_WEIGHT, SharePolicy, parse_policy
@@ -15,7 +15,7 @@ from rgpu_common.wire.handshake import MAX_NAME_BYTES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rgpu_client.devices import DeviceName
+    from rgpu_client.device_names import DeviceName
 
 _LEAVE_OUT = "leave it out for the server's default"
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rgpu_client.own_server import own_server
-from rgpu_client.preload import HIDE_NVJITLINK, connect
+from rgpu_client.own_server import emulated_server
+from rgpu_client.preload import connect
+from rgpu_client.program_environment import HIDE_NVJITLINK, rgpu_variables
 from rgpu_client.session.check import wait_seconds
 from rgpu_client.sizes import parse_limit_of_memory
-from rgpu_client.standing import rgpu_variables
 from rgpu_common.errors import RgpuError, UsageError
 from rgpu_common.units import format_bytes
 
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator
 
-    from rgpu_client.connection import Connection
+    from rgpu_client.lease import Lease
 
 # The address of the server that the run has started, for the processes that it starts.
 _SERVER = "RGPU_PYTEST"
@@ -51,7 +49,7 @@ class TestDevice:
         self._wait: str | None = options.rgpu_wait
         self._spread = _spreads(options)
         self._left = ExitStack()
-        self.lease: Connection | None = None
+        self.lease: Lease | None = None
 
     def open_early(self) -> None:
         """Connects, unless other processes run the tests."""
@@ -102,14 +100,12 @@ class TestDevice:
             address = os.environ.get(_SERVER) or self._start(1)
             self._left.enter_context(_only_for_the_emulated_device())
             memory = memory or _MEMORY
-        self.lease = connect(address, memory=memory, wait=self._seconds())
+        lease = self.lease = connect(address, memory=memory, wait=self._seconds())
+        self._left.callback(lease.give_up)
 
     def _start(self, processes: int) -> str:
-        folder = Path(self._left.enter_context(tempfile.TemporaryDirectory(prefix="rgpu-")))
         size = parse_limit_of_memory(self._memory or _MEMORY).bytes * (processes + _SPARE)
-        address = self._left.enter_context(
-            own_server(f"unix:{folder}/server", str(size), folder / "server.log", kernels())
-        )
+        address = self._left.enter_context(emulated_server(size))
         os.environ[_SERVER] = address
         self._left.callback(os.environ.pop, _SERVER, None)
         return address
@@ -121,17 +117,6 @@ class TestDevice:
             return wait_seconds(self._wait)
         except UsageError:
             raise UsageError(f"--rgpu-wait takes seconds, not {self._wait!r}") from None
-
-
-def kernels() -> Path | None:
-    """Returns the folder in which later runs find compiled kernels; None if it cannot be made."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = Path(base).absolute() / "rgpu" / "pytest"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return folder if os.access(folder, os.W_OK | os.X_OK) else None
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rgpu_client.devices import MAX_DEVICES
+from rgpu_client.device_names import MAX_DEVICES
 from rgpu_common.errors import UsageError
 from rgpu_common.mig import check_profile
 from rgpu_common.units import format_share, parse_bytes, parse_share

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from netprobe.identity import machine_name, read_boot_id
-from rgpu_client.devices import DeviceName
+from rgpu_client.device_names import DeviceName
 from rgpu_client.session.audit import say
 from rgpu_client.session.check import InLine
 from rgpu_client.session.paths import workload_of

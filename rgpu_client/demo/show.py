@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from rgpu_client.control import ControlClient, LeaseRequest
 from rgpu_client.own_server import own_server
-from rgpu_client.preload import HIDE_NVJITLINK, client_environment, library_path
+from rgpu_client.program_environment import HIDE_NVJITLINK, client_environment, library_path
 from rgpu_common.endpoints import Endpoint, parse_endpoint
 from rgpu_common.errors import MissingPartError
 from rgpu_common.tables import table

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from rgpu_client.session.claim import FOR_EVER as FOR_EVER
@@ -13,7 +14,7 @@ from rgpu_client.session.claim_each import claim_each
 from rgpu_common.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from rgpu_common.wire.claim import Place
 
@@ -31,11 +32,29 @@ def claimed(environment: Mapping[str, str], program: str, wait: float = 0.0) -> 
     return {**environment, "RGPU_LEASE": first.key}
 
 
-def claim_shown(environment: Mapping[str, str], program: str, wait: float) -> Held:
-    """Claims a lease and shows the place in line meanwhile; errors as `claim`."""
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a claim waits in line. given_up: tells that the caller no longer wants the lease."""
+
+    seconds: float = 0.0
+    given_up: Callable[[], bool] = bool
+
+
+class GivenUpError(Exception):
+    """The caller no longer wants the lease."""
+
+
+def claim_shown(environment: Mapping[str, str], program: str, patience: Patience) -> Held:
+    """Claims a lease and shows the place in line meanwhile; errors as `claim`, and GivenUpError."""
     line = InLine(sys.stderr)
+
+    def progress(place: Place | None) -> None:
+        if patience.given_up():
+            raise GivenUpError
+        line.show(place)
+
     try:
-        return claim(environment, program, wait, line.show)
+        return claim(environment, program, patience.seconds, progress)
     finally:
         line.clear()
 

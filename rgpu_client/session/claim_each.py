@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rgpu_client.devices import servers_of
+from rgpu_client.device_names import servers_of
 from rgpu_client.session.claim import claim, claim_named, let_go, new_key
 from rgpu_client.session.routes import as_only_server
 from rgpu_client.sizes import sizes_of
@@ -15,7 +15,7 @@ from rgpu_common.errors import NoSessionError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rgpu_client.devices import DeviceName
+    from rgpu_client.device_names import DeviceName
     from rgpu_client.session.claim import Held, Progress
     from rgpu_common.wire.claim import Place
 

@@ -11,7 +11,7 @@ from rgpu_client.session.detach import serve_beside
 from rgpu_client.session.folders import private_folder
 from rgpu_client.settings import configured_server
 from rgpu_common.credentials import configured_access_token
-from rgpu_common.endpoints import GrpcEndpoint, parse_endpoint
+from rgpu_common.endpoints import GrpcEndpoint, UcxEndpoint, UnixEndpoint, parse_endpoint
 from rgpu_common.errors import RgpuError, UsageError
 from rgpu_common.unix import bind_unix
 
@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import BinaryIO
 
+    from rgpu_common.endpoints import Endpoint
+
 # The server that the agent at RGPU_SERVER reaches.
 TUNNEL = "RGPU_TUNNEL"
 AGENT_LOG = "RGPU_AGENT_LOG"
 TLS_FILES = ("RGPU_TLS_CA", "RGPU_TLS_CERT", "RGPU_TLS_KEY")
 _BACKLOG = 128
+_SOCKET = "agent"
 
 
 def carried(environment: Mapping[str, str]) -> dict[str, str]:
@@ -54,6 +57,16 @@ def same_agent(environment: Mapping[str, str], current: Mapping[str, str]) -> di
     return dict(environment)
 
 
+def api_server(environment: Mapping[str, str], named: str) -> Endpoint:
+    """Returns the server that answers the API: that of the program's path, unless UCX carries the
+    path. named: the server as the user named it.
+    """
+    server, tunnel = configured_server(None, environment), environment.get(TUNNEL)
+    if tunnel and isinstance(server, UnixEndpoint) and server.path.endswith(f"/{_SOCKET}"):
+        return parse_endpoint(tunnel)
+    return parse_endpoint(named) if isinstance(server, UcxEndpoint) else server
+
+
 def start_agent(server: GrpcEndpoint, environment: Mapping[str, str]) -> str:
     """Returns the path of a socket that leads to `server`; RgpuError if the agent cannot be
     started.
@@ -62,7 +75,7 @@ def start_agent(server: GrpcEndpoint, environment: Mapping[str, str]) -> str:
     try:
         with (
             private_folder("rgpu-agent-", environment) as folder,
-            listen(f"{folder}/agent") as listener,
+            listen(f"{folder}/{_SOCKET}") as listener,
             _log(environment) as log,
         ):
             words = ["--server", str(server)]
@@ -70,7 +83,7 @@ def start_agent(server: GrpcEndpoint, environment: Mapping[str, str]) -> str:
             serve_beside(module, words, listener, environment, log.fileno())
     except (OSError, subprocess.SubprocessError) as error:
         raise RgpuError(f"the agent for {server} cannot be started: {error}") from None
-    return f"{folder}/agent"
+    return f"{folder}/{_SOCKET}"
 
 
 def _log(environment: Mapping[str, str]) -> BinaryIO:

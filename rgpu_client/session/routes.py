@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rgpu_client.devices import servers_of
+from rgpu_client.device_names import servers_of
 from rgpu_client.session.launch import TUNNEL, carried
 from rgpu_client.session.paths import PATHS
 from rgpu_client.session.start import AGENT, CHOSEN, on_path

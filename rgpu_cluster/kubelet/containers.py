@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rgpu_client.devices import DeviceName, parse_devices
+from rgpu_client.device_names import DeviceName, parse_devices
 from rgpu_client.settings import SEND_PTX
 from rgpu_cluster.kubelet import cdi
 from rgpu_cluster.kubelet.errors import PrepareError

@@ -7,7 +7,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from rgpu_client.devices import parse_devices
+from rgpu_client.device_names import parse_devices
 from rgpu_cluster.kubelet.errors import PrepareError
 from rgpu_common.aio_channels import open_aio_channel
 from rgpu_common.credentials import MAX_ACCESS_TOKEN_BYTES

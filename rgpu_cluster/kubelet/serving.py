@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 
-from rgpu_client.preload import library_path
+from rgpu_client.program_environment import library_path
 from rgpu_cluster.kubelet.api import dra_pb2_grpc, registration_pb2_grpc
 from rgpu_cluster.kubelet.cdi import CdiFolder
 from rgpu_cluster.kubelet.credentials import Agents

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rgpu_client.devices import DeviceName
+from rgpu_client.device_names import DeviceName
 from rgpu_cluster.core.request import Mode
 from rgpu_cluster.kubernetes.names import (
     CORE,

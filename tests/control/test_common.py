@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgpu_client.preload import client_environment
+from rgpu_client.program_environment import client_environment
 from rgpu_client.settings import ClientSettings, configured_server
 from rgpu_client.trace import format_trace, parse_trace
 from rgpu_common.clock import FakeClock, MonotonicClock

@@ -13,7 +13,7 @@ from helpers.command import run_rgpu
 from helpers.server import Server
 
 import rgpu_client
-from rgpu_client.standing import in_words_of_connect
+from rgpu_client.argument_words import in_words_of_connect
 
 MIB = 1 << 20
 TRY = """
@@ -46,7 +46,7 @@ def test_connect_returns_what_the_process_has(server: Server) -> None:
     code = (
         "c = rgpu_client.connect(sys.argv[1], memory='64MiB', share=0.25, limit=0.5)\n"
         "print(repr(c)); print(c._repr_html_())\n"
-        "print(c.device, c.memory_bytes, c.share, c.limit, c.path, c.lease == os.environ['RGPU_LEASE'])\n"
+        "print(c.device, c.memory_bytes, c.share, c.limit, c.path, c.key == os.environ['RGPU_LEASE'])\n"
     )
     path = f"tcp:{server.tcp}"
     shown, html, fields = python(code, path)
@@ -91,7 +91,7 @@ def test_connect_checks_at_once_and_may_be_tried_again(server: Server) -> None:
         "print('RGPU_SERVER' in os.environ)\n"
         "print(attempt(sys.argv[1], memory='16MiB').memory_bytes)\n"
         "print(attempt(sys.argv[1], memory='32MiB').memory_bytes)\n"
-        "print(attempt(sys.argv[1], memory='32MiB').lease == os.environ['RGPU_LEASE'])\n"
+        "print(attempt(sys.argv[1], memory='32MiB').key == os.environ['RGPU_LEASE'])\n"
         "assert ctypes.CDLL('libcuda.so.1').cuInit(0) == 0\n"
     )
     said = python(code, f"tcp:{server.tcp}")
@@ -168,7 +168,7 @@ def test_a_refused_second_call_leaves_the_first_lease_alone(
         "before = dict(os.environ)\n"
         "attempt(sys.argv[1], memory='9GiB', **key)\n"
         "attempt('tcp:127.0.0.1:1', **key)\n"
-        "print(os.environ == before, rgpu_client.connect() is first, first.lease, flush=True)\n"
+        "print(os.environ == before, rgpu_client.connect() is first, first.key, flush=True)\n"
         "input()\n"
         "assert ctypes.CDLL('libcuda.so.1').cuInit(0) == 0\n"
         "size = ctypes.c_size_t(), ctypes.c_size_t()\n"
@@ -198,7 +198,7 @@ def test_each_call_stands_alone(server: Server) -> None:
     code = (
         "a = rgpu_client.connect(sys.argv[1], memory='16MiB', share=0.25)\n"
         "b = rgpu_client.connect(sys.argv[1])\n"
-        "print(b.memory_bytes, b.share, a.lease == b.lease)\n"
+        "print(b.memory_bytes, b.share, a.key == b.key)\n"
         "print(sorted(k for k in os.environ if k in ('RGPU_MEMORY', 'RGPU_SHARE')))\n"
         "print(rgpu_client.connect() is b, rgpu_client.connect(sys.argv[1]) is b)\n"
         "os.environ['RGPU_MEMORY'] = '8MiB'\n"

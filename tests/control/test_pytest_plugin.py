@@ -48,7 +48,7 @@ import pytest
 @pytest.mark.parametrize("n", [0, 1])
 def test_lease(n, rgpu_lease, pytestconfig):
     folder = pytestconfig.rootpath
-    (folder / f"lease-{n}").write_text(f"{os.environ['RGPU_SERVER']} {rgpu_lease.lease}")
+    (folder / f"lease-{n}").write_text(f"{os.environ['RGPU_SERVER']} {rgpu_lease.key}")
     open(folder / "fifo", "rw"[n]).close()
 """
 

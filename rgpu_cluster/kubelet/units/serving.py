@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 
-from rgpu_client.preload import library_path
+from rgpu_client.program_environment import library_path
 from rgpu_cluster.kubelet.api import deviceplugin_pb2, deviceplugin_pb2_grpc
 from rgpu_cluster.kubelet.library import put_library
 from rgpu_cluster.kubelet.sockets import bind
