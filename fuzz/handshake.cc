@@ -18,7 +18,7 @@ void RoundTrip(const uint8_t* data, size_t size) {
   std::vector<uint8_t> encoded;
   rgpu::wire::Writer writer(&encoded);
   rgpu::wire::Put(writer, message);
-  if constexpr (std::is_same_v<Message, rgpu::wire::Hello>) {
+  if constexpr (std::is_same_v<Message, wire::Hello> || std::is_same_v<Message, wire::Observe>) {
     if (message.major != rgpu::wire::kWireMajor) return;
   }
   // What was accepted has one form only.
@@ -39,6 +39,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   OneOf<wire::Hello, wire::Welcome, wire::Refused, wire::Attach, wire::Shm, wire::Resume,
         wire::Preface, wire::Resumed, wire::Credit, wire::Completed, wire::Sticky, wire::Pull,
         wire::Callback, wire::Log, wire::Compiled, wire::Cancel, wire::PullData, wire::CallbackDone,
-        wire::CopyDone>(data[0], data + 1, size - 1);
+        wire::CopyDone, wire::Observe, wire::Observed>(data[0], data + 1, size - 1);
   return 0;
 }

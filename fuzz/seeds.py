@@ -22,6 +22,15 @@ from rgpu_common.wire.fields import Band, Wish
 from rgpu_common.wire.frame import MAGIC, Flags, Kind, encode_frame
 from rgpu_common.wire.handshake import Handshake
 from rgpu_common.wire.hello import Hello, OpcodeHash, put_hello
+from rgpu_common.wire.observe import (
+    Observe,
+    Observed,
+    ObservedProcess,
+    Reading,
+    ReadingKey,
+    put_observe,
+    put_observed,
+)
 from rgpu_common.wire.refused import Refused, put_refused
 from rgpu_common.wire.shm import Shm, put_shm
 from rgpu_common.wire.welcome import Attribute, DeviceInfo, Welcome, put_welcome
@@ -58,6 +67,13 @@ def handshakes() -> Iterator[tuple[str, bytes]]:
     )  # fmt: skip
     device = DeviceInfo(name="device", attributes=(Attribute(1, 1024),))
     yield "hello", b"\0" + put_hello(hello)
+    yield "observe", b"\x13" + put_observe(Observe(lease_key="lease", device=1))
+    process, reading = ObservedProcess(42, 1 << 20, 7, "a program"), Reading(ReadingKey.POWER_MW, 9)
+    yield (
+        "observed",
+        b"\x14"
+        + put_observed(Observed(name="a device", processes=(process,), readings=(reading,))),
+    )
     yield "welcome", b"\1" + put_welcome(Welcome(missing=(1, 2), devices=(device, device)))
     yield "refused", b"\2" + put_refused(Refused("no lease"))
     yield "attach", b"\3" + put_attach(Attach(session=1))

@@ -19,6 +19,7 @@ import msgspec
 
 from netprobe.forms import Probed
 from rgpu_client.cluster.reserve import Reserved
+from rgpu_client.observe.nvml import Node
 from rgpu_client.trace import Trace
 from rgpu_cluster.kubernetes.explain_cli import Explained
 from rgpu_common.doctor.findings import Report
@@ -58,6 +59,7 @@ LISTINGS = (
                     "waiting": session_pb2.WaitingClaim},
             numbers={"others_waiting": "Claims of other tenants that wait."}),
     Listing("rgpu top --json", message=observe_pb2.GetNowResponse),
+    Listing("rgpu smi --json", form=Node),
     Listing("rgpu quota report --json", message=observe_pb2.GetRecordResponse),
     Listing("rgpu lease list --json", "LeaseList", groups={"leases": lease_pb2.Lease}),
     Listing("rgpu logs --json", message=log_pb2.GetLogResponse),

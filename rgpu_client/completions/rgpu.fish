@@ -50,7 +50,7 @@ function _shtab_rgpu_using
   test "$_shtab_rgpu_cmdpath" = "$argv"
 end
 
-set -g _shtab_rgpu_commands agent agent-node completion demo device-plugin devices doctor drain explain gate-watchdog lease 'lease list' 'lease grant' 'lease resize' 'lease pause' 'lease resume' 'lease revoke' legacy-controllers logs manager node-plugin pool probe ps quota 'quota report' release reserve run serve tenants tls 'tls init' token 'token new' 'token list' 'token revoke' top trace undrain units-webhook help
+set -g _shtab_rgpu_commands agent agent-node completion demo device-plugin devices doctor drain explain gate-watchdog lease 'lease list' 'lease grant' 'lease resize' 'lease pause' 'lease resume' 'lease revoke' legacy-controllers logs manager node-plugin pool probe ps quota 'quota report' release reserve run serve smi tenants tls 'tls init' token 'token new' 'token list' 'token revoke' top trace undrain units-webhook help
 set -g _shtab_rgpu_opts_with_value --advertise --affinity --allow-weak-isolation --anti-affinity --bytes --cards --cdi-dir --certificate --client-ca --config --credentials-last --days --device --end-after --evict-after --exclusive-label --expires --file --for --gang --gpu-mem-unit --host --join --join-token --key --key-file --kubeconfig --kubelet-dir --lease --library --limit --listen --log-level --manager --max-per-node --max-per-rack --max-per-zone --max-slowdown --memory --metrics --mig --min-memory --min-share --model --name --namespace --node --node-name --offer --out --plugin-account --pod-keys --policy --pool --preset --priority --qgpu-policy --rack --reservation --seconds --server --share --since --sort --state --state-dir --svg --tenant --tls-cert --tls-key --token-file --tokens --transport --ttl --units --wait --watch --weight --workload --zone -n
 
 complete -c rgpu -e
@@ -322,6 +322,12 @@ complete -c rgpu -n '_shtab_rgpu_using serve' -l zone -x -d 'The zone of the nod
 complete -c rgpu -n '_shtab_rgpu_using serve' -l advertise -x -d 'The address at which programs of the cluster reach this server. (default: the first address of listen for other machines)'
 complete -c rgpu -n '_shtab_rgpu_using serve' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'The configuration, in TOML.'
 complete -c rgpu -n '_shtab_rgpu_using serve' -l log-level -xka "debug info warning error" -d 'How much to log on stderr.'
+complete -c rgpu -n '_shtab_rgpu_using; and test $_shtab_rgpu_npos -eq 0' -a smi -d 'show the devices and processes of a lease, as nvidia-smi does'
+complete -c rgpu -n '_shtab_rgpu_using smi' -s h -l help -d 'show this help message and exit'
+complete -c rgpu -n '_shtab_rgpu_using smi' -l server -x -d 'HOST:PORT, tls:HOST:PORT, ucx:HOST:PORT, grpc[s]:HOST:PORT, unix:/PATH or shm:/PATH (default: RGPU_SERVER, then 127.0.0.1:7700)'
+complete -c rgpu -n '_shtab_rgpu_using smi' -l device -x -d 'device, or several: 0,1 (default: any one)'
+complete -c rgpu -n '_shtab_rgpu_using smi' -l lease -x -d 'lease to show (default: RGPU_LEASE, then the container'"'"'s)'
+complete -c rgpu -n '_shtab_rgpu_using smi' -l json -d 'print JSON instead of a table'
 complete -c rgpu -n '_shtab_rgpu_using; and test $_shtab_rgpu_npos -eq 0' -a tenants -d 'list what tenants own, hold, borrow and lend'
 complete -c rgpu -n '_shtab_rgpu_using tenants' -s h -l help -d 'show this help message and exit'
 complete -c rgpu -n '_shtab_rgpu_using tenants' -l server -x -d 'HOST:PORT, tls:HOST:PORT, grpc[s]:HOST:PORT, unix:/PATH or shm:/PATH (default: RGPU_SERVER, then 127.0.0.1:7700)'
@@ -390,4 +396,4 @@ complete -c rgpu -n '_shtab_rgpu_using units-webhook' -l kubeconfig -xka "(__fis
 complete -c rgpu -n '_shtab_rgpu_using units-webhook' -l log-level -xka "debug info warning error" -d 'How much to log on stderr.'
 complete -c rgpu -n '_shtab_rgpu_using; and test $_shtab_rgpu_npos -eq 0' -a help -d 'print a page of the documentation, or a command'"'"'s options'
 complete -c rgpu -n '_shtab_rgpu_using help' -s h -l help -d 'show this help message and exit'
-complete -c rgpu -n '_shtab_rgpu_using help; and test $_shtab_rgpu_npos -eq 0' -ka "agent-node architecture arrays arrays-torch client compatibility containers doctor first-steps glossary json kubernetes manager migrating netprobe observe paths placement quotas quotas-memory quotas-tenants security server several-devices small-cluster transports units agent agent-node completion demo device-plugin devices doctor drain explain gate-watchdog lease legacy-controllers logs manager node-plugin pool probe ps quota release reserve run serve tenants tls token top trace undrain units-webhook" -d 'a topic or a command; without it, both are listed'
+complete -c rgpu -n '_shtab_rgpu_using help; and test $_shtab_rgpu_npos -eq 0' -ka "agent-node architecture arrays arrays-torch client compatibility containers doctor first-steps glossary json kubernetes manager migrating netprobe nvidia-smi observe paths placement quotas quotas-memory quotas-tenants security server several-devices small-cluster transports units agent agent-node completion demo device-plugin devices doctor drain explain gate-watchdog lease legacy-controllers logs manager node-plugin pool probe ps quota release reserve run serve smi tenants tls token top trace undrain units-webhook" -d 'a topic or a command; without it, both are listed'

@@ -160,8 +160,8 @@ extern "C" __attribute__((visibility("default"))) const char* nvmlErrorString(nv
   return text == nullptr ? "unknown error" : text;
 }
 
-// NVIDIA's nvidia-smi asks for private tables of NVIDIA's library, and ends without them. They are no
-// public interface, so there are none here; the sentence says what to use.
+// NVIDIA's nvidia-smi asks for private tables of NVIDIA's library, and ends without them. They are
+// no public interface, so there are none here; the sentence says what to use.
 extern "C" __attribute__((visibility("default"))) nvmlReturn_t nvmlInternalGetExportTable() {
   rgpu::nvml::SayOnce(
       "this program needs private tables of NVIDIA's libnvidia-ml.so.1, which rgpu does not have: "

@@ -56,7 +56,7 @@ class Device {
   std::mutex mutex_;
   nvmlReturn_t status_ = NVML_ERROR_UNKNOWN;
   std::string sentence_;
-  std::deque<Sight> sights_;  // those of the last second, and one that is older
+  std::deque<Sight> sights_;        // those of the last second, and one that is older
   Clock::time_point good_until_{};  // until then nothing is asked
 };
 

@@ -16,7 +16,7 @@ _PIECES = re.compile(r"(\033\[[0-9;]*m)")
 _EIGHTHS = "▏▎▍▌▋▊▉█"
 # Categories of Unicode besides marks: control and format characters, ends of lines and paragraphs.
 _NO_CELL = frozenset({"Cc", "Cf", "Zl", "Zp"})
-# Hangul vowels and final consonants. A terminal shows them within the cells of the consonant before.
+# Hangul vowels and final consonants: a terminal shows them in the cells of the consonant before.
 _JOINED_VOWELS = frozenset(map(chr, range(0x1160, 0x1200)))
 
 

@@ -184,8 +184,9 @@ def test_a_node_whose_port_somebody_has(tmp_path: Path, running: Server) -> None
     assert "Address already in use" in those(found, "port", "error")
     found = configured(tmp_path, f"{DEVICES}listen = ['{running.tcp}']\n", code=0)
     assert f"an rgpu server runs on {running.tcp} already" in those(found, "port", "ok")
-    found = configured(tmp_path, f"{DEVICES}listen = ['unix:/nowhere/s']\n", code=1)
-    assert "mkdir -p /nowhere" in those(found, "port", "error")
+    absent = tmp_path / "absent"
+    found = configured(tmp_path, f"{DEVICES}listen = ['unix:{absent}/s']\n", code=1)
+    assert f"mkdir -p {absent}" in those(found, "port", "error")
 
 
 def test_a_node_whose_configuration_is_wrong(tmp_path: Path) -> None:

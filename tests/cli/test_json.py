@@ -124,6 +124,7 @@ def test_no_command_is_missing() -> None:
         "devices",
         "ps",
         "top",
+        "smi",
         "quota report",
         "lease list",
         "logs",

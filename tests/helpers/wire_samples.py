@@ -10,6 +10,15 @@ from rgpu_common.wire.fields import Band, Wish, WishKey
 from rgpu_common.wire.frame import HEADER_BYTES
 from rgpu_common.wire.hello import Hello, OpcodeHash, encode_hello
 from rgpu_common.wire.messages import Control, Notice, encode_message
+from rgpu_common.wire.observe import (
+    Observe,
+    Observed,
+    ObservedProcess,
+    Reading,
+    ReadingKey,
+    encode_observe,
+    encode_observed,
+)
 from rgpu_common.wire.preface import Preface, encode_preface
 from rgpu_common.wire.refused import encode_refused
 from rgpu_common.wire.resume import Lane, Resume, Resumed, encode_resume, put_resumed
@@ -45,6 +54,19 @@ CLAIMED = Claimed(
     device_name="rgpu emulated device", device_bytes=8 << 30, memory_bytes=2 << 30,
     share_request_ppm=250_000, share_limit_ppm=500_000,
 )  # fmt: skip
+OBSERVE = Observe(
+    major=1, minor=2, access_token="a token", lease_key="lease", tenant="tenant ä",
+    container="container", device=1, memory_bytes=1 << 33, memory_ppm=250_000,
+)  # fmt: skip
+OBSERVED = Observed(
+    release="0.1.0", driver="580.65.06", cuda_version=13000, lease_id="lease-1", tenant="tenant",
+    device=1, name="rgpu emulated device", uuid="GPU-00010203-0405-0607-0809-0a0b0c0d0e0f",
+    pci_bus_id="5ee9:01:00.0", mig="1g.10gb", compute_major=8, compute_minor=6,
+    memory_limit_bytes=2 << 30, memory_used_bytes=1 << 30, share_request_ppm=250_000,
+    share_limit_ppm=500_000, share_ppm=123_456, clock_ns=1 << 40,
+    processes=(ObservedProcess(42, 1 << 20, 7, "python train.py"), ObservedProcess(43)),
+    readings=(Reading(ReadingKey.POWER_MW, 650_400), Reading(99, (1 << 64) - 1)),
+)  # fmt: skip
 
 
 def heads() -> dict[str, bytes]:
@@ -60,6 +82,9 @@ def heads() -> dict[str, bytes]:
         "RESUME": encode_resume(Resume(7, SECRET, Lane.CONTROL, 3, 2, 1 << 40)),
         "PREFACE": encode_preface(Preface("tls", "192.0.2.7:5123", "alice", True)),
         "CLAIMED": encode_claimed(CLAIMED),
+        "OBSERVE": encode_observe(OBSERVE),
+        "OBSERVED": encode_observed(OBSERVED),
+        "OBSERVED of nothing": encode_observed(Observed()),
         "PLACE": encode_place(Place(2, 5, "a device with 2 GiB free")),
         "NOTICE CREDIT": encode_message(Notice.CREDIT, {"stream": 1, "completed": 2}),
         "NOTICE COMPLETED": encode_message(

@@ -68,7 +68,9 @@ def test_rgpu_smi_without_a_server_says_so() -> None:
 
 
 def test_the_table_has_lines_of_one_width() -> None:
-    busy = tuple(Process(pid, "a program with a very long name " * 4, 1 << 30) for pid in (1, 2**31))
+    busy = tuple(
+        Process(pid, "a program with a very long name " * 4, 1 << 30) for pid in (1, 2**31)
+    )
     cards = (
         Card(0, "NVIDIA H100 80GB HBM3 with a name that is too long", "GPU-1", "00000000:01:00.0", "9.0",
              80 << 30, 79 << 30, 100, 61, 650_400, 700_000, 100, 0, busy),

@@ -23,8 +23,8 @@ struct Architecture {
   unsigned value;
 };
 constexpr Architecture kArchitectures[] = {
-    {12, 0, 10}, {10, 0, 10}, {9, 0, 9}, {8, 9, 8}, {8, 0, 7}, {7, 5, 6},
-    {7, 0, 5},   {6, 0, 4},   {5, 0, 3}, {3, 0, 2},
+    {12, 0, 10}, {10, 0, 10}, {9, 0, 9}, {8, 9, 8}, {8, 0, 7},
+    {7, 5, 6},   {7, 0, 5},   {6, 0, 4}, {5, 0, 3}, {3, 0, 2},
 };
 
 nvmlReturn_t Set(unsigned* to, unsigned value) {
@@ -134,8 +134,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(const View& of, nvmlMemory_v2_t* memory)
 }
 
 nvmlReturn_t nvmlDeviceGetUtilizationRates(const View& of, nvmlUtilization_t* utilization) {
-  const unsigned ppm = of.facts().share_ppm;
-  *utilization = {std::min((ppm + kPpmOfPercent / 2) / kPpmOfPercent, 100U), 0};
+  const uint64_t percent = (uint64_t{of.facts().share_ppm} + kPpmOfPercent / 2) / kPpmOfPercent;
+  *utilization = {static_cast<unsigned>(std::min<uint64_t>(percent, 100)), 0};
   return NVML_SUCCESS;
 }
 

@@ -36,8 +36,9 @@ struct Used {
   unsigned percent = 0;
 };
 
-// The part of the time between two answers, about a second apart, in which each process had the device. A process
-// that began meanwhile, or has the number of an ended one, counts from its beginning.
+// The part of the time between two answers, about a second apart, in which each process had the
+// device. A process that began meanwhile, or has the number of an ended one, counts from its
+// beginning.
 std::vector<Used> UsedBetween(const View& of) {
   std::vector<Used> rows;
   const wire::Observed* const before = of.before.observed.get();

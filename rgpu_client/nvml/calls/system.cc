@@ -131,8 +131,8 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(Table& table, const char* pciBusId
                                               nvmlDevice_t* device) {
   const auto asked = ParsePci(pciBusId);
   if (!asked) return NVML_ERROR_INVALID_ARGUMENT;
-  return Find(table, [&](const auto& facts) { return ParsePci(facts.pci_bus_id) == asked; },
-              device);
+  return Find(
+      table, [&](const auto& facts) { return ParsePci(facts.pci_bus_id) == asked; }, device);
 }
 
 }  // namespace rgpu::nvml
