@@ -30,6 +30,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log-level", choices=LEVELS, default="info", help="How much to log on stderr."
     )
+    parser.add_argument(
+        "--check-config",
+        action="store_true",
+        help="Check the configuration and the files that it names, and end without serving.",
+    )
 
 
 def add_option(parser: argparse.ArgumentParser, row: Key, option: Option) -> None:
@@ -70,9 +75,21 @@ def _run(arguments: argparse.Namespace) -> int:
         return chosen[0].devices
 
     config = load_config(arguments.config, vars(arguments), default_devices)
+    if arguments.check_config:
+        return _checked(config)
     from rgpu_server.daemon import serve as run_server
 
     run_server(config, [one.why for one in chosen])
+    return OK
+
+
+def _checked(config: ServerConfig) -> int:
+    from rgpu_server.config_files import check_files
+
+    check_files(config)
+    addresses = ", ".join(map(str, config.listen))
+    devices = ", ".join(map(str, config.devices))
+    print(f"rgpu: the configuration is right: {devices} on {addresses}")
     return OK
 
 

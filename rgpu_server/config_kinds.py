@@ -43,6 +43,13 @@ class DeviceSpec:
     mig: str = ""
     uuid: str = ""
 
+    def __str__(self) -> str:
+        """As `--device` takes it."""
+        if self.kind == "cuda":
+            return f"cuda:{self.uuid or self.ordinal}"
+        size = f":{format_bytes(self.memory_bytes).replace(' ', '')}" if self.memory_bytes else ""
+        return f"{self.kind}{size}{',mig=' if self.mig else ''}{self.mig}"
+
 
 class _Parsed(Kind[T]):
     """A list of texts, which together have a meaning; the default stands for an absent key."""

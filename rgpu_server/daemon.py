@@ -7,17 +7,17 @@ import logging
 import shutil
 import signal
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from netprobe.identity import HostIdentity, identity_in
 from rgpu_common.clock import MonotonicClock
 from rgpu_common.endpoints import GrpcEndpoint, speaks_tls
-from rgpu_common.errors import ConfigError, ServerError
+from rgpu_common.errors import ServerError
 from rgpu_server.agent.membership import Agency, Membership
 from rgpu_server.agent.node_orders import NodeOrderService
 from rgpu_server.conductor import Conductor, Equipment
+from rgpu_server.config_files import make_folder
 from rgpu_server.core.events import Started, StopRequested
 from rgpu_server.core.isolation import Process
 from rgpu_server.core.node import Node
@@ -321,24 +321,8 @@ def _recorder(config: ServerConfig, observer: Observer, state: Path) -> Recorder
     observing = config.observing
     folder = Path(observing.record).absolute() if observing.record else state
     if observing.record:
-        _check_folder("record.folder", folder)
+        make_folder("record.folder", folder)
     return Recorder(observer, folder, observing.record_bytes, config.enforcement.enforce)
-
-
-def _check_cache(text: str) -> None:
-    """A folder that cannot be used would only be noticed by the first kernel."""
-    _check_folder("emulated.cache", Path(text))
-
-
-def _check_folder(key: str, folder: Path) -> None:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise ConfigError(
-            f"{key}: {str(folder)!r} is not a folder that can be written to ({error.strerror})"
-        ) from None
 
 
 def serve(config: ServerConfig, remarks: Sequence[str] = ()) -> None:
@@ -347,7 +331,8 @@ def serve(config: ServerConfig, remarks: Sequence[str] = ()) -> None:
     remarks: sentences for the log, once it serves.
     """
     if config.emulated.cache:
-        _check_cache(config.emulated.cache)
+        # Otherwise only the first kernel would notice a folder that cannot be used.
+        make_folder("emulated.cache", Path(config.emulated.cache))
     if any(isinstance(one, GrpcEndpoint) and one.secure for one in config.listen):
         config.tls.check()
     isolation = isolation_of(config)

@@ -141,17 +141,30 @@ class Tls:
     )  # fmt: skip
 
     def check(self) -> None:
-        """Raises ConfigError if the certificate and key cannot be used, because gRPC would not say
-        why.
-        """
+        """Raises ConfigError if a file cannot be used, because gRPC would not say why."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        if self.certificate or self.key:
+            self._check_certificate(context)
+        if self.client_ca:
+            self._check_authority(context)
+
+    def _check_certificate(self, context: ssl.SSLContext) -> None:
         try:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             # The server runs unattended: nobody can type a password.
             context.load_cert_chain(self.certificate, self.key, password=lambda: "")
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"tls.certificate {self.certificate!r} and tls.key {self.key!r} cannot be used "
                 f"({_why(error)}): give a certificate in PEM and its key without a password"
+            ) from None
+
+    def _check_authority(self, context: ssl.SSLContext) -> None:
+        try:
+            context.load_verify_locations(self.client_ca)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"tls.client_ca {self.client_ca!r} cannot be used ({_why(error)}): give the "
+                "authority's certificate in PEM"
             ) from None
 
     def files(self) -> list[str]:
