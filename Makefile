@@ -8,7 +8,7 @@ BUILD ?= build/dev
 PAGES := $(shell git ls-files '*.md' ':!docs/reference/cuda.md' ':!docs/reference/nvml.md' ':!docs/reference/ptx.md' ':!tests/spec/golden' 2>/dev/null)
 CXX_FILES := $(shell git ls-files '*.cc' '*.h' ':!tests/spec/golden' 2>/dev/null)
 
-.PHONY: dev gen man check tidy test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick fuzz-seam compat gpu-check demo-cluster demo-manager containers k8s k8s-record format clean
+.PHONY: dev gen man site check tidy test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick fuzz-seam compat gpu-check demo-cluster demo-manager containers k8s k8s-record format clean
 
 dev: ## a virtual environment with everything, rgpu installed in it
 	$(PYTHON) -m venv $(VENV)
@@ -28,10 +28,15 @@ gen: ## regenerate what is generated and committed (protobuf code, lock, pages)
 	$(BIN)/python -m rgpu_cluster.kubernetes.agent.page docs/reference/agent-node.md
 	$(BIN)/python -m rgpu_emu.ptx.page docs/reference/ptx.md
 	PYTHONPATH=. $(BIN)/python scripts/gen_json_page.py
+	$(BIN)/python scripts/gen_metrics_page.py
 	$(MAKE) man
 
 man: ## man pages and the shells' completion, from the parsers of what is installed
 	$(BIN)/python scripts/gen_shell_files.py
+
+SITE ?= build/site
+site: ## the documentation as a site; a broken link or a name without a text is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir $(abspath $(SITE))
 
 check: ## everything that reads the code without running it
 	$(BIN)/ruff check .

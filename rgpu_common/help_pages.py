@@ -22,7 +22,9 @@ TOPICS = {
     "compatibility": "which programs run, which do not, and what to set",
     "containers": "rgpu in containers",
     "doctor": "what is wrong: `rgpu doctor` and its findings",
-    "first-steps": "a tutorial: a server, a program, limits, two programs on one device",
+    "ci": "a tutorial: your CI without a GPU",
+    "first-gpu": "a tutorial: your first remote GPU in five minutes",
+    "three-people": "a tutorial: share one GPU between three people",
     "glossary": "one word for each thing",
     "json": "what each command prints with --json",
     "kubernetes": "rgpu on Kubernetes",
@@ -44,7 +46,8 @@ TOPICS = {
     "units": "sizes, shares and policies",
 }
 _FOLDER = "help"
-_IMAGE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
+# Images, and comments for those who run the pages' commands.
+_NOT_TEXT = re.compile(r"!\[[^\]]*\]\([^)]*\)|<!--.*?-->")
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _ITEM = re.compile(r"(\s*)([-*]|[0-9]+\.) ")
 _CELLS = re.compile(r"(?<!\\)\|")
@@ -79,7 +82,7 @@ def _blocks(markdown: str) -> Iterator[list[str]]:
     """Yields the lines of each paragraph, list item, table or piece of code."""
     block: list[str] = []
     code = False
-    for line in _IMAGE.sub("", markdown).splitlines():
+    for line in _NOT_TEXT.sub("", markdown).splitlines():
         if line.lstrip().startswith("```"):  # also inside a list
             code = not code
             if block:

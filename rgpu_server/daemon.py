@@ -189,20 +189,19 @@ class Daemon:
         control = Control(self.conductor)
         return Services(self.observer, control, self.recorder, network, orders, self.log)
 
+    def collector(self) -> Collector:
+        """Returns the collector of this server's metrics."""
+        door, gateways = self.door.counters, self._entrances.figures
+        sources = Sources(
+            self.observer, self.recorder, door, self._link, self.authenticator, gateways,
+            self.isolation,
+        )  # fmt: skip
+        return Collector(sources, self._config.observing.gpumanager)
+
     async def _start_metrics(self) -> Metrics | None:
         if self._config.metrics is None:
             return None
-        sources = Sources(
-            self.observer,
-            self.recorder,
-            self.door.counters,
-            self._link,
-            self.authenticator,
-            self._entrances.figures,
-            self.isolation,
-        )
-        collector = Collector(sources, self._config.observing.gpumanager)
-        metrics = Metrics(collector, self.authenticator, self._health)
+        metrics = Metrics(self.collector(), self.authenticator, self._health)
         where = await metrics.start(self._config.metrics)
         log.info("metrics on http://%s/metrics", where)
         return metrics

@@ -30,6 +30,7 @@ def test_every_topic_is_in_the_package_as_plain_text(topic: str) -> None:
     assert "](" not in "\n".join(prose)
     assert "| " not in "\n".join(prose).replace("||", "")
     assert "```" not in text
+    assert "<!--" not in text
     code = [line for line in text.splitlines() if len(line) > 80]
     assert all(line.startswith("    ") or " " not in line.strip() for line in code)
 
