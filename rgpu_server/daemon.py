@@ -106,9 +106,9 @@ class Daemon:
         api_path = str(self._folder / "api")
         self._api_address = f"unix:{api_path}"
         self.probes = Probes(_identity(self.state), config.probe, self.isolation)
-        self._onlooking = Onlooking(self.observer, self.recorder, inventory)
-        is_active = self.conductor.node.leases.is_active
-        onlookers = Onlookers(self.authenticator, is_active, self._onlooking.look)
+        leases = self.conductor.node.leases
+        self._onlooking = Onlooking(leases.of, self.observer, self.recorder, inventory)
+        onlookers = Onlookers(self.authenticator, leases.is_active, self._onlooking.look)
         desk = self.conductor.desk
         self.door = FrontDoor(desk, onlookers, self.probes, api_path, config.limits)
         house = House(self.authenticator, self.isolation, self.door.enter_inside)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rgpu_common import release
@@ -17,6 +17,8 @@ from rgpu_server.observe.sensors import Sensors
 from rgpu_server.workers.binary import emulated_library
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rgpu_common.wire.observe import Observe
     from rgpu_server.core.lease import Lease
     from rgpu_server.core.model import Device, LeaseKey
@@ -29,9 +31,19 @@ _DRIVER_SECONDS = 3.0
 
 
 class Onlooking:
-    """Changes nothing: a question makes no lease and needs no memory of a device."""
+    """Changes nothing: a question makes no lease and needs no memory of a device.
 
-    def __init__(self, observer: Observer, recorder: Recorder, inventory: Inventory) -> None:
+    lease_of: returns the lease of a key, active or draining.
+    """
+
+    def __init__(
+        self,
+        lease_of: Callable[[LeaseKey], Lease | None],
+        observer: Observer,
+        recorder: Recorder,
+        inventory: Inventory,
+    ) -> None:
+        self._lease_of = lease_of
         self._observer = observer
         self._recorder = recorder
         self._inventory = inventory
@@ -42,18 +54,22 @@ class Onlooking:
 
     async def look(self, key: LeaseKey, question: Observe) -> Observed | Refusal:
         """Returns what the lease of `key` has and uses, or would have."""
-        lease = self._observer.lease_of(key)
-        device = self._device(lease, question)
+        device = self._device(self._lease_of(key), question)
         if isinstance(device, Refusal):
             return device
         facts = self._inventory.facts[device.ordinal]
         readings = await self._sensors.read()
         driver = await self._driver(facts)
-        emulated = facts.kind == "emulated"
-        observed = partial(
-            Observed,
+        # The lease as it is after the waits. It may have ended meanwhile.
+        lease = self._lease_of(key)
+        if lease is not None and lease.device == device.ordinal:
+            seen = self._of_lease(lease)
+        else:
+            seen = Observed(memory_limit_bytes=_would_have(question, device))
+        return replace(
+            seen,
             release=release(),
-            driver=f"rgpu {release()}" if emulated else readings.driver,
+            driver=f"rgpu {release()}" if facts.kind == "emulated" else readings.driver,
             cuda_version=driver.cuda_version,
             tenant=key.tenant,
             device=device.ordinal,
@@ -66,14 +82,12 @@ class Onlooking:
             clock_ns=time.monotonic_ns(),
             readings=readings.by_device.get(device.ordinal, ()),
         )
-        if lease is None:
-            wish = Wish(memory_bytes=question.memory_bytes, memory_ppm=question.memory_ppm)
-            wanted = wish.memory_on(device) or device.default_memory_bytes
-            return observed(memory_limit_bytes=min(wanted, device.memory_bytes))
-        return observed(
+
+    def _of_lease(self, lease: Lease) -> Observed:
+        return Observed(
             lease_id=lease.id,
             memory_limit_bytes=lease.quota.memory_bytes,
-            memory_used_bytes=self._observer.used_bytes(lease),
+            memory_used_bytes=self._observer.used_bytes(lease.id),
             share_request_ppm=lease.quota.share_request_ppm,
             share_limit_ppm=lease.quota.share_limit_ppm or PPM,
             share_ppm=self._share_ppm(lease),
@@ -96,13 +110,13 @@ class Onlooking:
 
     def _share_ppm(self, lease: Lease) -> int:
         if self._recorder.enforced:
-            return min(self._observer.time_used(lease).share_1s_ppm, PPM)
+            return min(self._observer.time_used(lease.id).share_1s_ppm, PPM)
         return self._recorder.rates(lease.id).device_ppm
 
     def _processes(self, lease: Lease) -> tuple[ObservedProcess, ...]:
         """Returns one row for each process. A process may have several sessions."""
         rows: dict[int, ObservedProcess] = {}
-        for pid, program, counters in self._observer.processes(lease):
+        for pid, program, counters in self._observer.processes(lease.id):
             other = rows.get(pid, ObservedProcess(pid))
             rows[pid] = ObservedProcess(
                 pid,
@@ -123,6 +137,12 @@ class Onlooking:
             self._emulated = loop.run_in_executor(self._thread, _ask_emulated)
         await asyncio.wait([self._emulated], timeout=_DRIVER_SECONDS)
         return self._emulated.result() if self._emulated.done() else DriverFacts()
+
+
+def _would_have(question: Observe, device: Device) -> int:
+    """Returns the memory limit that a lease would have."""
+    wish = Wish(memory_bytes=question.memory_bytes, memory_ppm=question.memory_ppm)
+    return min(wish.memory_on(device) or device.default_memory_bytes, device.memory_bytes)
 
 
 def _ask_emulated() -> DriverFacts:

@@ -15,12 +15,11 @@ from rgpu_server.core.quota import EVERYBODY, over
 from rgpu_server.workers.pages import Counters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from rgpu_server.conductor import Conductor
     from rgpu_server.core.lease import Lease
     from rgpu_server.core.line import Waiter
-    from rgpu_server.core.model import LeaseKey
     from rgpu_server.core.sessions import Session
     from rgpu_server.devices import DeviceFacts, Inventory
     from rgpu_server.session_counts import SessionCounts
@@ -181,25 +180,22 @@ class Observer:
         """Returns one lease, or None."""
         return next((view for view in self.leases() if view.lease.id == lease_id), None)
 
-    def lease_of(self, key: LeaseKey) -> Lease | None:
-        """Returns the lease of a key, active or draining, or None."""
-        return self._conductor.node.leases.of(key)
-
-    def used_bytes(self, lease: Lease) -> int:
+    def used_bytes(self, lease_id: str) -> int:
         """Returns the memory that the programs of a lease hold."""
-        return self._conductor.pages.usage(lease.id).used_bytes
+        return self._conductor.pages.usage(lease_id).used_bytes
 
-    def time_used(self, lease: Lease) -> UsageIs:
+    def time_used(self, lease_id: str) -> UsageIs:
         """Returns what a lease used of its device."""
-        return self._conductor.pages.time_used(lease.id)
+        return self._conductor.pages.time_used(lease_id)
 
-    def processes(self, lease: Lease) -> Iterator[tuple[int, str, Counters]]:
-        """Yields (process id as the client says it, program, counters) of each session."""
-        page = self._conductor.pages.get(lease.id)
-        for slot, session in lease.slots.items() if page is not None else ():
-            visitor = self._conductor.desk.get(session)
-            if page is not None and visitor is not None:
-                yield visitor.hello.pid, visitor.hello.program, page.read(slot)
+    def processes(self, lease_id: str) -> list[tuple[int, str, Counters]]:
+        """Returns (process id as the client says it, program, counters) of each session."""
+        lease = self._conductor.node.leases.get(lease_id)
+        page = self._conductor.pages.get(lease_id)
+        if lease is None or page is None:
+            return []
+        there = ((slot, self._conductor.desk.get(one)) for slot, one in lease.slots.items())
+        return [(v.hello.pid, v.hello.program, page.read(slot)) for slot, v in there if v]
 
     def tenant_of(self, lease_id: str) -> str | None:
         """Returns the tenant of a lease; None if there is no such lease."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rgpu_common.wire.frame import WIRE_MAJOR, WireError
@@ -15,6 +17,7 @@ from rgpu_common.wire.status import (
     CUDA_ERROR_UNKNOWN,
 )
 from rgpu_server.core.model import LeaseKey, Refusal
+from rgpu_server.service.crowd import of_largest_crowd
 from rgpu_server.service.sockets import say_and_close
 from rgpu_server.service.who import Who, container_of, who
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rgpu.session")
 
-# Beyond so many at once, a connection is closed unanswered: its client asks again.
+# Beyond so many at once, one of the origin that has most is closed; its client asks again.
 _MOST = 256
 
 
@@ -44,33 +47,41 @@ class Onlookers:
         self._authenticator = authenticator
         self._has_lease = has_lease
         self._look = look
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._numbers = itertools.count()
+        # Number -> origin and task, the longest present first.
+        self._there: dict[int, tuple[str, asyncio.Task[None]]] = {}
 
     def take(self, connection: socket.socket, head: bytes, caller: Caller) -> None:
         """Takes over a connection that sent OBSERVE: answers it and closes it."""
-        if len(self._tasks) >= _MOST:
-            connection.close()
-            return
+        self._make_room_for(caller.origin)
+        number = next(self._numbers)
         task = asyncio.ensure_future(self._serve(connection, head, caller))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._there[number] = caller.origin, task
+        task.add_done_callback(partial(self._over, number, connection))
 
     async def stop(self) -> None:
         """Closes the connections that have no answer yet."""
-        for task in self._tasks:
+        tasks = [task for _, task in self._there.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _over(self, number: int, connection: socket.socket, _task: asyncio.Task[None]) -> None:
+        self._there.pop(number, None)
+        connection.close()  # also if the task was cancelled before it began
+
+    def _make_room_for(self, origin: str) -> None:
+        if len(self._there) < _MOST:
+            return
+        there = ((number, whose) for number, (whose, _) in self._there.items())
+        leaves = of_largest_crowd(there, origin)
+        if leaves is not None:
+            self._there.pop(leaves)[1].cancel()
 
     async def _serve(self, connection: socket.socket, head: bytes, caller: Caller) -> None:
-        try:
-            frame = await self._answer(head, caller)
-        except BaseException:
-            connection.close()
-            raise
+        frame = await self._answer(head, caller)
         if frame:
             await say_and_close(connection, frame)
-        else:
-            connection.close()
 
     async def _answer(self, head: bytes, caller: Caller) -> bytes:
         """Returns the frame to send; b"": the caller had too many refusals."""

@@ -17,7 +17,9 @@ pytestmark = pytest.mark.asyncio
 Serve = Callable[..., Any]
 GIB = 1 << 30
 # The readers that need to be told of which lease.
-OF_A_LEASE = ("lease", "tenant_of", "held_bytes", "compiling", "seams")
+OF_A_LEASE = (
+    "lease", "tenant_of", "held_bytes", "compiling", "seams", "used_bytes", "time_used", "processes",
+)  # fmt: skip
 
 
 def granted(control: Control) -> str:

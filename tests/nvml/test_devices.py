@@ -164,7 +164,7 @@ def test_survives_a_fork(server: Server) -> None:
     assert ask(server.unix, source) == "rgpu emulated device"
 
 
-def test_exservers_why_nvidia_smi_cannot_run(server: Server) -> None:
+def test_explains_why_nvidia_smi_cannot_run(server: Server) -> None:
     done = run(
         server.unix, "nvml.nvmlInit(); print(nvml.nvmlLib.nvmlInternalGetExportTable(None, None))"
     )

@@ -64,8 +64,9 @@ def test_bad_questions_are_refused(server: Server, frame: bytes, status: int) ->
 
 
 def test_a_question_makes_no_lease(server: Server) -> None:
-    for _ in range(3):
-        _, seen = answer(server, encode_observe(Observe(lease_key="nobody", memory_bytes=1 << 62)))
+    huge = {"memory_bytes": (1 << 64) - 1}, {"memory_ppm": (1 << 32) - 1}
+    for sizes in huge:
+        _, seen = answer(server, encode_observe(Observe(lease_key="nobody", **sizes)))
         assert isinstance(seen, Observed)
         # What a lease would have is at most what the device has.
         assert (seen.lease_id, seen.memory_limit_bytes, seen.processes) == ("", 2 << 30, ())
