@@ -36,7 +36,7 @@ _END = "end-of-block"
 _VARIES = (
     (r"/\S+", r"\\S+"),
     (r"run\\-[0-9a-f]{12}", r"run-[0-9a-f]+"),
-    (r"[\d.\\]*\d (?:\w?i?B|ns|us|ms|s)\b", r"[\\d.]+ (?:\\w?i?B|ns|us|ms|s)"),
+    (r"[\d.\\]*\d\\ (?:\w?i?B|ns|us|ms|s)\b", r"[\\d.]+\\s+(?:\\w?i?B|ns|us|ms|s)"),
     (r"\\ ", r"\\s+"),
     (r"\d+", r"\\d+"),
 )
