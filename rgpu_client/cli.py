@@ -1,4 +1,4 @@
-"""`rgpu run`, `trace` and `demo`."""
+"""`rgpu run` and `trace`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from rgpu_client.sizes import sizes_of
 from rgpu_client.trace import format_trace
 from rgpu_client.trace_page import read_traces
 from rgpu_client.variables import variable
-from rgpu_common.command import FAILED, OK, Command
+from rgpu_common.command import FAILED, Command
 from rgpu_common.errors import NoSessionError, RgpuError, ServerError, UsageError
 from rgpu_common.sharing import POLICIES
 from rgpu_common.tables import terminal_width
@@ -388,30 +388,5 @@ def _call(command: Sequence[str], environment: dict[str, str]) -> int:
     return 128 - status if status < 0 else status
 
 
-# rgpu demo
-
-
-def _configure_demo(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--verbose", action="store_true", help="show the server's log too")
-    parser.add_argument(
-        "--arrays",
-        action="store_true",
-        help="PyTorch trains a small network beside a numba-cuda program, each with its share",
-    )
-
-
-def _demo(arguments: argparse.Namespace) -> int:
-    if arguments.arrays:
-        from rgpu_client.demo.arrays import run_arrays
-
-        return OK if run_arrays(verbose=arguments.verbose) else FAILED
-    from rgpu_client.demo.show import run_demo
-
-    return OK if run_demo(verbose=arguments.verbose) else FAILED
-
-
 run = Command("run", "run a program on a server's device", _configure_run, _run)
 trace = Command("trace", "run a program and count its CUDA calls", _configure_trace, _trace)
-demo = Command(
-    "demo", "show rgpu at work: a server and two programs in two leases", _configure_demo, _demo
-)
