@@ -19,6 +19,7 @@ from rgpu_server.arrays.confine import (
     single_thread,
     use_threads,
 )
+from rgpu_server.arrays.host_memory import keep_freed_memory
 from rgpu_server.arrays.ledger import Ledger
 from rgpu_server.arrays.turns import Turns
 from rgpu_server.workers.pages import map_page
@@ -66,6 +67,7 @@ class Loaded:
         # takes below are imported here.
         import_module("rgpu_server.arrays.device")
         if seam is Seam.TORCH:
+            keep_freed_memory()
             _warm_torch()
             return
         from rgpu_server.arrays import cupy_rows
