@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import sys
 import threading
 import time
-import weakref
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgpack
 
+from rgpu_client.arrays import forks
 from rgpu_client.arrays.flusher import Flusher
 from rgpu_client.arrays.progress import Progress
 from rgpu_client.arrays.sites import Sites
@@ -67,7 +66,7 @@ class Issuer:
         self, line: Line, raising: Callable[[Failure], BaseException] | None = None
     ) -> None:
         self._line = line
-        self._raising = raising or _plain
+        self._raising = raising or (lambda failure: RuntimeError(failure.text))
         self._lock = threading.RLock()
         self._operations: list[Any] = []
         self._body: list[memoryview] = []
@@ -95,7 +94,7 @@ class Issuer:
         self.forked = False  # True in a child of the process that opened the session
         self._pack = msgpack.Packer(autoreset=True).pack
         self._flusher = Flusher(self)
-        _every.add(self)
+        forks.add(self)
 
     # Issuing
 
@@ -200,7 +199,7 @@ class Issuer:
 
     def close(self) -> None:
         """Sends what has been issued, and ends the session."""
-        _every.discard(self)
+        forks.discard(self)
         with self._lock:
             if not self._lost:
                 with contextlib.suppress(SessionLostError):
@@ -398,18 +397,3 @@ class Issuer:
         self._lost = f"the session has ended: the server sent {what}"
         self._line.shutdown()
         raise SessionLostError(self._lost)
-
-
-def _plain(failure: Failure) -> BaseException:
-    return RuntimeError(failure.text)
-
-
-_every: weakref.WeakSet[Issuer] = weakref.WeakSet()
-
-
-def _in_child() -> None:
-    for issuer in list(_every):
-        issuer.forget_in_child()
-
-
-os.register_at_fork(after_in_child=_in_child)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgpack
@@ -16,17 +15,15 @@ from rgpu_common.arrays.messages import (
     MOST_ID,
     MOST_ITEMS,
     MOST_OBJECTS,
-    MOST_PARTS,
-    MOST_TEMPLATES,
     OPERATIONS,
     Failure,
     Op,
     Tag,
 )
 from rgpu_common.wire.frame import Kind
+from rgpu_server.arrays.definitions import Definitions, Poison
 from rgpu_server.arrays.forms import check, check_id, flat, unpacked
-from rgpu_server.arrays.library import NotOfferedError
-from rgpu_server.arrays.templates import Builder, MalformedError, Template
+from rgpu_server.arrays.templates import MalformedError, Template
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,12 +31,8 @@ if TYPE_CHECKING:
     from rgpu_common.arrays.line import Line, Message
     from rgpu_server.arrays.library import Library
 
-log = logging.getLogger("rgpu.arrays")
-
 _OK, _FAILED = 0, 1
 _MOST_TEXT = 4096
-# Operations that cannot be prepared are a defect of this side's. A client can name them for ever.
-_MOST_LOGGED = 16
 
 
 class Gate(Protocol):
@@ -52,15 +45,6 @@ class Gate(Protocol):
 
     def leave(self) -> None:
         """Nothing is left to compute for now."""
-
-
-class Poison:
-    """Stands for the results of an operation that failed."""
-
-    __slots__ = ("failure",)
-
-    def __init__(self, failure: Failure) -> None:
-        self.failure = failure
 
 
 class _FailedError(Exception):
@@ -79,10 +63,7 @@ class Engine:
         self._library = library
         self._gate = gate
         self._objects: dict[int, Any] = {}
-        self._templates: dict[int, Template | Poison] = {}
-        # How many parts the arguments of all templates have.
-        self._parts = 0
-        self._logged = 0
+        self._templates = Definitions(library, self._failure)
         self._number = 0
         # A failed change in place that nobody has been told of: old elements would be read.
         self._untold: Failure | None = None
@@ -127,45 +108,16 @@ class Engine:
 
     # Operations
 
-    def _define(self, number: Any, name: Any, arguments: Any, keywords: Any, outputs: Any) -> None:
-        check_id(number)
-        check(len(self._templates) < MOST_TEMPLATES, "too many templates")
+    def _define(self, *definition: Any) -> None:
         self._number += 1
-        replaced = _parts(self._templates.get(number))
-        builder = Builder(self._library, MOST_PARTS - self._parts + replaced)
-        try:
-            made = builder.build(name, arguments, keywords, outputs)
-        except MalformedError:
-            raise
-        except NotOfferedError as error:
-            self._redefine(
-                number,
-                Poison(
-                    Failure("builtins.NotImplementedError", str(error), self._number, _name(name))
-                ),
-            )
-        except Exception as error:
-            # A defect for one operation must not end the session.
-            if self._logged < _MOST_LOGGED:
-                self._logged += 1
-                log.exception("%s cannot be prepared", _name(name))
-            self._redefine(number, Poison(self._failure(error, _name(name))))
-        else:
-            self._redefine(number, made)
-
-    def _redefine(self, number: int, made: Template | Poison) -> None:
-        before = self._templates.get(number)
-        self._templates[number] = made
-        self._parts += _parts(made) - _parts(before)
+        self._templates.define(*definition)
 
     def _forget(self, number: Any) -> None:
-        check(type(number) is int and number in self._templates, "an unknown template")
-        self._parts -= _parts(self._templates.pop(number))
+        self._templates.forget(number)
 
     def _run(self, number: Any, slots: Any, ids: Any) -> None:
         self._number += 1
-        template = self._templates.get(number) if type(number) is int else None
-        check(template is not None, "an unknown template")
+        template = self._templates.find(number)
         check(isinstance(slots, list) and isinstance(ids, list), "a run of the wrong form")
         check(len(ids) <= MOST_ITEMS, "too many results")
         for one in ids:
@@ -174,7 +126,6 @@ class Engine:
         try:
             if isinstance(template, Poison):
                 raise _FailedError(template.failure)
-            assert template is not None
             self._execute(template, slots, ids)
         except _FailedError as failed:
             self._poison(template, slots, ids, failed.failure)
@@ -411,11 +362,3 @@ def _check_form(dtype: Any, shape: Any) -> None:
     check(isinstance(dtype, str) and isinstance(shape, list), "an upload of the wrong form")
     check(len(shape) <= MOST_DIMENSIONS, "an upload of too many dimensions")
     check(all(type(n) is int and 0 <= n <= MOST_ID for n in shape), "an impossible shape")
-
-
-def _name(name: Any) -> str:
-    return str(name)[:200]
-
-
-def _parts(template: Template | Poison | None) -> int:
-    return template.parts if isinstance(template, Template) else 0

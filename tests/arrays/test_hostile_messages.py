@@ -17,7 +17,7 @@ from arrays.test_session import Plain
 from rgpu_common.arrays.line import Line
 from rgpu_common.arrays.messages import OPERATIONS, Op, Tag
 from rgpu_common.wire.frame import Kind
-from rgpu_server.arrays import engine
+from rgpu_server.arrays import definitions, engine
 
 A, V = [Tag.SLOT_OBJECT], [Tag.SLOT_VALUE]
 
@@ -167,7 +167,7 @@ def test_an_answer_that_cannot_be_sent_is_an_error_of_the_one_who_asks(question:
 
 
 def test_templates_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "MOST_PARTS", 1000)
+    monkeypatch.setattr(definitions, "MOST_PARTS", 1000)
     served = Served(Plain())
     for number in range(1, 4):
         send(served, [Op.DEFINE, number, "add", [[Tag.LIST, *[0] * 400]], {}, 1])
@@ -177,7 +177,7 @@ def test_templates_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_forgotten_templates_make_room(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "MOST_PARTS", 1000)
+    monkeypatch.setattr(definitions, "MOST_PARTS", 1000)
     for number in range(1, 10):
         send(served, [Op.DEFINE, number, "add", ["x" * 8000], {}, 1], [Op.FORGET, number])
     # Defining it again takes the place of the one before.
