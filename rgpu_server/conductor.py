@@ -334,7 +334,13 @@ class Conductor:
 
     def _refuse_session(self, action: do.RefuseSession) -> None:
         self.counts.refused += 1
-        audit("session_refused", session=action.session, sentence=action.refusal.sentence)
+        visitor = self.desk.get(action.session)
+        audit(
+            "session_refused",
+            session=action.session,
+            tenant=None if visitor is None else visitor.tenant,
+            sentence=action.refusal.sentence,
+        )
         self.desk.refuse(action.session, action.refusal)
 
     def _forget_session(self, action: do.ForgetSession) -> None:

@@ -126,9 +126,11 @@ class LeasePages:
         page.update(action.quota, action.state)
         if self.handover is not None:
             self.handover.lease_is(action.lease)
+        lease = self._leases.get(action.lease)
         audit(
             "lease_updated",
             lease=action.lease,
+            tenant=None if lease is None else lease.key.tenant,
             memory_bytes=action.quota.memory_bytes,
             share_request_ppm=action.quota.share_request_ppm,
             share_limit_ppm=action.quota.share_limit_ppm,

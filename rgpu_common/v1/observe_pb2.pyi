@@ -202,6 +202,7 @@ class GetRecordRequest(google.protobuf.message.Message):
     TENANT_FIELD_NUMBER: builtins.int
     BY_LEASE_FIELD_NUMBER: builtins.int
     MAX_STEPS_FIELD_NUMBER: builtins.int
+    LEASE_ID_FIELD_NUMBER: builtins.int
     since_seconds: builtins.float
     """How far back; 0: ten minutes."""
     tenant: builtins.str
@@ -210,6 +211,8 @@ class GetRecordRequest(google.protobuf.message.Message):
     """True: one series for each lease. False: one for each tenant and device."""
     max_steps: builtins.int
     """The most steps to return. 0: 600, which is the maximum."""
+    lease_id: builtins.str
+    """Not empty: this lease alone, as with by_lease."""
     def __init__(
         self,
         *,
@@ -217,8 +220,9 @@ class GetRecordRequest(google.protobuf.message.Message):
         tenant: builtins.str = ...,
         by_lease: builtins.bool = ...,
         max_steps: builtins.int = ...,
+        lease_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["by_lease", b"by_lease", "max_steps", b"max_steps", "since_seconds", b"since_seconds", "tenant", b"tenant"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["by_lease", b"by_lease", "lease_id", b"lease_id", "max_steps", b"max_steps", "since_seconds", b"since_seconds", "tenant", b"tenant"]) -> None: ...
 
 global___GetRecordRequest = GetRecordRequest
 

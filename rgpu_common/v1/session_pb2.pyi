@@ -91,6 +91,7 @@ class Session(google.protobuf.message.Message):
     TRANSPORT_FIELD_NUMBER: builtins.int
     COMPILING_FIELD_NUMBER: builtins.int
     SEAM_FIELD_NUMBER: builtins.int
+    ROUND_TRIP_NS_FIELD_NUMBER: builtins.int
     session_id: builtins.int
     tenant: builtins.str
     lease_id: builtins.str
@@ -109,6 +110,10 @@ class Session(google.protobuf.message.Message):
     """True: the driver is loading code for the session now, and perhaps compiling it."""
     seam: builtins.str
     """The array library that the session uses, "cupy" or "torch"; empty at the driver seam."""
+    round_trip_ns: builtins.int
+    """The round trip of the session's connection as the server's kernel measured it when the session
+    opened. 0: it is not known, because the connection came through a gateway or is no network's.
+    """
     @property
     def usage(self) -> global___Usage: ...
     def __init__(
@@ -129,9 +134,10 @@ class Session(google.protobuf.message.Message):
         transport: builtins.str = ...,
         compiling: builtins.bool = ...,
         seam: builtins.str = ...,
+        round_trip_ns: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["age_seconds", b"age_seconds", "client_pid", b"client_pid", "compiling", b"compiling", "device", b"device", "lease_id", b"lease_id", "lease_key", b"lease_key", "peer", b"peer", "program", b"program", "seam", b"seam", "session_id", b"session_id", "state", b"state", "tenant", b"tenant", "transport", b"transport", "usage", b"usage", "worker_pid", b"worker_pid"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["age_seconds", b"age_seconds", "client_pid", b"client_pid", "compiling", b"compiling", "device", b"device", "lease_id", b"lease_id", "lease_key", b"lease_key", "peer", b"peer", "program", b"program", "round_trip_ns", b"round_trip_ns", "seam", b"seam", "session_id", b"session_id", "state", b"state", "tenant", b"tenant", "transport", b"transport", "usage", b"usage", "worker_pid", b"worker_pid"]) -> None: ...
 
 global___Session = Session
 

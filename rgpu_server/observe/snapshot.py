@@ -5,6 +5,7 @@ Nothing here changes the server. Its changes go through `rgpu_server.service.con
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from rgpu_server.core.quota import EVERYBODY, over
 from rgpu_server.workers.pages import Counters
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rgpu_server.conductor import Conductor
     from rgpu_server.core.lease import Lease
@@ -71,6 +72,7 @@ class SessionView:
     worker_pid: int
     age_seconds: float
     compiling: bool = False
+    round_trip_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,16 @@ class Observer:
     def __init__(self, conductor: Conductor, inventory: Inventory) -> None:
         self._conductor = conductor
         self._inventory = inventory
+        self._held: list[LeaseView] | None = None
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Looks at the leases once for all that is asked in the block. Nothing may wait in it."""
+        self._held = self.leases()
+        try:
+            yield
+        finally:
+            self._held = None
 
     def node(self) -> NodeView:
         """Returns the state of the whole server."""
@@ -160,25 +172,31 @@ class Observer:
 
     def leases(self, tenant: str = "") -> list[LeaseView]:
         """Returns all leases, or those of a tenant."""
-        now = self._conductor.clock.now()
+        if self._held is not None:
+            return [v for v in self._held if not tenant or v.lease.key.tenant == tenant]
+        leases = self._conductor.node.leases
+        return self._views(one for one in leases if not tenant or one.key.tenant == tenant)
+
+    def lease(self, lease_id: str) -> LeaseView | None:
+        """Returns one lease, or None."""
+        lease = self._conductor.node.leases.get(lease_id)
+        return None if lease is None else self._views([lease])[0]
+
+    def _views(self, leases: Iterable[Lease]) -> list[LeaseView]:
+        now, pages = self._conductor.clock.now(), self._conductor.pages
         shares, memories = self._conductor.node.leases.borrowing()
         return [
             LeaseView(
                 lease,
-                self._conductor.pages.usage(lease.id),
-                self._conductor.pages.time_used(lease.id),
+                pages.usage(lease.id),
+                pages.time_used(lease.id),
                 0.0 if lease.ends_at is None else max(lease.ends_at - now, 0.0),
                 lease.id in shares,
                 lease.id in memories,
                 _until(now, lease.reclaim_at, lease.announced_at),
             )
-            for lease in self._conductor.node.leases
-            if not tenant or lease.key.tenant == tenant
+            for lease in leases
         ]
-
-    def lease(self, lease_id: str) -> LeaseView | None:
-        """Returns one lease, or None."""
-        return next((view for view in self.leases() if view.lease.id == lease_id), None)
 
     def used_bytes(self, lease_id: str) -> int:
         """Returns the memory that the programs of a lease hold."""
@@ -315,4 +333,5 @@ class Observer:
             worker_pid=worker.pid if worker is not None else 0,
             age_seconds=conductor.clock.now() - session.opened_at,
             compiling=page.compiling(session.slot),
+            round_trip_ns=visitor.round_trip_ns,
         )

@@ -49,12 +49,14 @@ class ClaimDesk:
         self._feed = feed
         self._turn_away = turn_away
         self._connections: dict[int, socket.socket] = {}
+        self._requests: dict[int, ClaimRequested] = {}
         self._reminders: dict[int, asyncio.TimerHandle] = {}
 
     def take(self, connection: socket.socket, request: ClaimRequested) -> None:
         """Takes over a connection whose HELLO claims a lease."""
         claim = request.claim
         self._connections[claim] = connection
+        self._requests[claim] = request
         if connection.family != socket.AF_UNIX:
             for level, option, value in _KEEP_ALIVE:
                 connection.setsockopt(level, option, value)
@@ -93,6 +95,10 @@ class ClaimDesk:
         reminder = self._reminders.pop(claim, None)
         if reminder is not None:
             reminder.cancel()
+
+    def request(self, claim: int) -> ClaimRequested | None:
+        """Returns what a claim asks for; None: its connection is gone."""
+        return self._requests.get(claim)
 
     def refuse(self, claim: int, refusal: Refusal) -> None:
         """Answers a claim with REFUSED and closes its connection."""
@@ -143,6 +149,7 @@ class ClaimDesk:
 
     def _drop(self, claim: int) -> socket.socket | None:
         self._quiet(claim)
+        self._requests.pop(claim, None)
         connection = self._connections.pop(claim, None)
         if connection is not None:
             asyncio.get_running_loop().remove_reader(connection.fileno())
@@ -159,7 +166,13 @@ def claim_doers(node: Node, desk: ClaimDesk) -> dict[type[Any], Callable[[Any], 
         desk.granted(action.claim, lease, find(node.devices, lease.device))
 
     def refuse(action: do.RefuseClaim) -> None:
-        audit("claim_refused", sentence=action.refusal.sentence)
+        asked = desk.request(action.claim)
+        audit(
+            "claim_refused",
+            tenant=None if asked is None else asked.tenant,
+            key=None if asked is None else asked.key,
+            sentence=action.refusal.sentence,
+        )
         desk.refuse(action.claim, action.refusal)
 
     return {do.GrantClaim: grant, do.TellPlace: desk.tell_place, do.RefuseClaim: refuse}

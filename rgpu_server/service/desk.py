@@ -37,7 +37,7 @@ from rgpu_server.core.model import PPM, Code, LeaseKey, Refusal, Wish
 from rgpu_server.service.claims import ClaimDesk, claim_of
 from rgpu_server.service.farewells import ENDED, Farewells
 from rgpu_server.service.processes import ClientProcesses
-from rgpu_server.service.sockets import say_and_close
+from rgpu_server.service.sockets import round_trip_ns, say_and_close
 from rgpu_server.service.who import Who, container_of, who
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class Visitor:
     watched: bool = False
     shares_memory: bool = False
     seam: str = ""
+    round_trip_ns: int = 0  # of its connection when it was open; 0: not known
 
     @property
     def peer(self) -> str:
@@ -267,6 +268,7 @@ class Desk:
             visitor.shares_memory = shares_memory
         if visitor is not None and visitor.connection is not None:
             self._unwatch(visitor)
+            visitor.round_trip_ns = round_trip_ns(visitor.connection)
             visitor.connection.close()
             visitor.connection = None
 
@@ -393,6 +395,5 @@ def _wish(hello: Hello) -> Wish:
 def _version_sentence(hello: Hello) -> str:
     return (
         f"the client speaks wire version {hello.major}.{hello.minor} and the server (rgpu "
-        f"{release()}) "
-        f"speaks {WIRE_MAJOR}; install the same release of rgpu-cuda on both"
+        f"{release()}) speaks {WIRE_MAJOR}; install the same release of rgpu-cuda on both"
     )

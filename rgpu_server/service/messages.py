@@ -185,6 +185,7 @@ def session_message(view: SessionView) -> session_pb2.Session:
         usage=usage_message(view.counters),
         compiling=view.compiling,
         seam=seam_of(view.session.library),
+        round_trip_ns=view.round_trip_ns,
     )
 
 

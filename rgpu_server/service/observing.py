@@ -54,7 +54,7 @@ class ObserveService(observe_pb2_grpc.ObserveServiceServicer):
             since = DEFAULT_SINCE_SECONDS
         since = min(since, MAX_SINCE_SECONDS)
         span = span_of(self._recorder.now_ms(), round(since * 1000), request.max_steps)
-        lines = await self._lines(span, request.tenant, request.by_lease)
+        lines = await self._lines(span, request)
         return observe_pb2.GetRecordResponse(
             start_seconds=span.start_ms / 1000,
             step_seconds=span.step_ms / 1000,
@@ -62,17 +62,18 @@ class ObserveService(observe_pb2_grpc.ObserveServiceServicer):
             series=[_series(line, span) for line in lines],
         )
 
-    async def _lines(self, span: Span, tenant: str, by_lease: bool) -> list[Line]:
-        identity = known().identity
+    async def _lines(self, span: Span, request: observe_pb2.GetRecordRequest) -> list[Line]:
+        identity, tenant, lease = known().identity, request.tenant, request.lease_id
 
         def sees(whose: str) -> bool:
             return identity.sees(whose) and tenant in ("", whose)
 
-        most = max(_MAX_VALUES // span.steps, 1)
+        by_lease, most = request.by_lease or bool(lease), max(_MAX_VALUES // span.steps, 1)
         async with self._one:
             # In a thread, because it may take a while; the copies do not change meanwhile.
             ring = self._recorder.ring
-            seconds, names = tuple(ring.seconds), dict(ring.series)
+            seconds = tuple(ring.seconds)
+            names = {n: one for n, one in ring.series.items() if lease in ("", one.lease)}
             work = partial(lines_of, seconds, names, span, sees=sees, by_lease=by_lease, most=most)
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 

@@ -5,10 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import struct
 
 _LINGER_SECONDS = 1.0
 _LINGER_BYTES = 256 << 10
 _TUNNEL_BYTES = 64 << 10
+# The place of tcpi_rtt, in microseconds, in Linux's struct tcp_info.
+_RTT = struct.Struct("=68xI")
+
+
+def round_trip_ns(connection: socket.socket) -> int:
+    """Returns the kernel's smoothed round trip of a TCP connection; 0: it is no TCP, or unknown."""
+    if connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return 0
+    try:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RTT.size)
+        return int(_RTT.unpack(info)[0]) * 1000
+    except (OSError, struct.error):
+        return 0
 
 
 async def receive_exactly(connection: socket.socket, count: int) -> bytes:

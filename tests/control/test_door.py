@@ -55,6 +55,8 @@ async def test_hello_is_answered_by_a_worker(serve: Serve, transport: str) -> No
         (view,) = server.daemon.observer.sessions()
         assert (view.program, view.peer, view.session.tenant) == ("saxpy", "local", "alice")
         assert (view.counters.used_bytes, view.counters.peak_bytes) == (1000, 2000)
+        # The kernel measures the round trip of TCP, and of nothing else.
+        assert (view.round_trip_ns > 0) == (transport == "tcp")
         await lane.close()
         await server.until(lambda: not list(server.daemon.conductor.node.sessions))
 

@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 from helpers.server import Server, rgpu_command
 from helpers.waiting import wait_until
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from observe.load import Load
 from rgpu_client.observe.chart import MOST_LINES, Shown, draw
 from rgpu_client.observe.usage import usage_of
+from rgpu_common.v1 import observe_pb2, observe_pb2_grpc
 from rgpu_common.v1.observe_pb2 import GetRecordResponse, UsageSeries
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -193,6 +195,15 @@ def test_a_server_tells_what_it_recorded(server: Server) -> None:
     by_lease = json.loads(ask(server, "--by-lease", "--tenant", "bob", "--json").stdout)["series"]
     assert [one["tenant"] for one in by_lease] == ["bob"]
     assert by_lease[0]["lease_id"].startswith("lease-")
+
+
+def test_the_record_of_one_lease(server: Server) -> None:
+    by_lease = json.loads(ask(server, "--by-lease", "--json").stdout)["series"]
+    (bob,) = [one["lease_id"] for one in by_lease if one["tenant"] == "bob"]
+    with grpc.insecure_channel(server.tcp) as channel:
+        stub = observe_pb2_grpc.ObserveServiceStub(channel)
+        answer = stub.GetRecord(observe_pb2.GetRecordRequest(lease_id=bob), timeout=60)
+    assert [(one.tenant, one.lease_id) for one in answer.series] == [("bob", bob)]
 
 
 def test_a_picture_is_written(server: Server, tmp_path: Path) -> None:
