@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -31,8 +28,6 @@ from rgpu_client.settings import (
     ClientSettings,
 )
 from rgpu_client.sizes import sizes_of
-from rgpu_client.trace import format_trace
-from rgpu_client.trace_page import read_traces
 from rgpu_client.variables import variable
 from rgpu_common.command import FAILED, Command
 from rgpu_common.errors import NoSessionError, RgpuError, ServerError, UsageError
@@ -360,6 +355,13 @@ def _trace(arguments: argparse.Namespace) -> int:
         settings_of(arguments).variables()
         command = _program(arguments, "rgpu trace [OPTIONS] -- PROGRAM [ARGUMENTS]")
         environment = claimed(carried(_environment(arguments)), command[0])
+    import json
+    import tempfile
+    from dataclasses import asdict
+
+    from rgpu_client.trace import format_trace
+    from rgpu_client.trace_page import read_traces
+
     with tempfile.TemporaryDirectory(prefix="rgpu-trace-") as folder:
         status = _call(command, {**environment, "RGPU_TRACE": folder})
         trace = read_traces(Path(folder))

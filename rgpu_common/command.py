@@ -6,22 +6,21 @@ An entry point of the group `rgpu.commands` has the sub-command's name and loads
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import os
-import shutil
 import sys
 from dataclasses import dataclass
-from difflib import get_close_matches
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from typing import TYPE_CHECKING, NoReturn
 
-from rgpu_common import release
+from rgpu_common import release, version_line
 from rgpu_common.errors import RgpuError, UsageError
-from rgpu_common.help_pages import TOPICS, help_page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+DISTRIBUTION = "rgpu-cuda"
 GROUP = "rgpu.commands"
 OK, FAILED, USAGE = 0, 1, 2
 INTERRUPTED = 130
@@ -55,9 +54,9 @@ class _Parser(argparse.ArgumentParser):
             return ""
         unknown = [word.partition("=")[0] for word in message.removeprefix(_UNKNOWN).split()]
         for word in unknown:
-            near = get_close_matches(word, self._options(), n=1) if word.startswith("--") else []
-            if near:
-                return f" (did you mean {near[0]}?)"
+            meant = _meant(word, self._options()) if word.startswith("--") else ""
+            if meant:
+                return meant
         return ""
 
     def _options(self) -> list[str]:
@@ -129,23 +128,46 @@ def _mute() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _meant(word: str, known: Iterable[str]) -> str:
+    """Returns a question for a word that is nearly a known one; else ""."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, known, n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _all_points() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def _point(name: str) -> EntryPoint | None:
+    """Returns the entry point of a command.
+
+    Reading those of every installed package takes tens of milliseconds, and nearly all commands are
+    rgpu's own.
+    """
+    with contextlib.suppress(PackageNotFoundError):
+        for point in distribution(DISTRIBUTION).entry_points.select(group=GROUP, name=name):
+            return point
+    return _all_points().get(name)
+
+
 def _dispatch(arguments: list[str]) -> int:
-    found = {point.name: point for point in entry_points(group=GROUP)}
     if not arguments or arguments[0] in ("-h", "--help"):
-        _print_help(found)
+        _print_help(_all_points())
         return OK if arguments else USAGE
     if arguments[0] == "help":
-        return _help(found, arguments[1:])
+        return _help(_all_points(), arguments[1:])
     if arguments[0] in ("-V", "--version"):
-        print(f"rgpu {release()}")
+        print(version_line())
         return OK
-    point = found.get(arguments[0])
+    point = _point(arguments[0])
     if point is None:
+        found = _all_points()
         known = ", ".join(sorted(found))
-        near = get_close_matches(arguments[0], found, n=1)
-        meant = f" (did you mean {near[0]}?)" if near else ""
         raise UsageError(
-            f"there is no command {arguments[0]!r}{meant}; there are: {known or 'none'}"
+            f"there is no command {arguments[0]!r}{_meant(arguments[0], found)}; there are: "
+            f"{known or 'none'}"
         )
     command = _load(point)
     return command.run(parser_of(command).parse_args(arguments[1:]))
@@ -168,6 +190,8 @@ def whole_parser() -> argparse.ArgumentParser:
 
     `main` does not use it: it loads the one command that it runs.
     """
+    from rgpu_common.help_pages import TOPICS
+
     parser = _Parser(prog="rgpu", description=_ABOUT, allow_abbrev=False)
     parser.add_argument("-V", "--version", action="version", version=f"rgpu {release()}")
     commands = all_commands()
@@ -187,6 +211,10 @@ def whole_parser() -> argparse.ArgumentParser:
 
 def _help(found: Mapping[str, EntryPoint], topics: Sequence[str]) -> int:
     """Carries out `rgpu help`, `rgpu help TOPIC` and `rgpu help COMMAND`."""
+    import shutil
+
+    from rgpu_common.help_pages import TOPICS, help_page
+
     if not topics or list(topics) in (["help"], ["--help"], ["-h"]):
         _print_help(found)
     elif len(topics) > 1:
@@ -196,8 +224,7 @@ def _help(found: Mapping[str, EntryPoint], topics: Sequence[str]) -> int:
     elif topics[0] in found:
         return _dispatch([topics[0], "--help"])
     else:
-        near = get_close_matches(topics[0], [*TOPICS, *found], n=1)
-        meant = f" (did you mean {near[0]}?)" if near else ""
+        meant = _meant(topics[0], [*TOPICS, *found])
         raise UsageError(
             f"there is no help about {topics[0]!r}{meant}; there are the topics "
             f"{', '.join(TOPICS)}, and the commands {', '.join(sorted(found))}"
@@ -223,6 +250,8 @@ def _load(point: EntryPoint) -> Command:
 
 
 def _print_help(found: Mapping[str, EntryPoint]) -> None:
+    from rgpu_common.help_pages import TOPICS
+
     print(f"usage: rgpu COMMAND ...\n\n{_ABOUT}\n\ncommands:")
     width = max(map(len, found), default=0)
     for name in sorted(found):

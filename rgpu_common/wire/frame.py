@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING, Final
 
+from rgpu_common.wire.version import WIRE_MAJOR as WIRE_MAJOR
+from rgpu_common.wire.version import WIRE_MINOR as WIRE_MINOR
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-WIRE_MAJOR: Final = 1
-WIRE_MINOR: Final = 2
 MAGIC: Final = 0x55504752
 HEADER_BYTES: Final = 40
 MAX_HEAD_BYTES: Final = 64 << 10

@@ -4,6 +4,7 @@ code.
 
 from __future__ import annotations
 
+import re
 import socket
 import socketserver
 import subprocess
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 from helpers.command import run_rgpu_plain as rgpu
 from helpers.granting import granting
+
+from rgpu_common import command, version_line
 
 RGPU = str(Path(sys.executable).parent / "rgpu")
 COMMANDS = ["demo", "devices", "drain", "lease", "probe", "ps", "run", "serve", "tenants", "trace"]
@@ -35,7 +38,36 @@ def test_help_lists_the_commands_of_all_rooms() -> None:
     for name in COMMANDS:
         assert f"\n  {name} " in done.stdout
     assert rgpu().returncode == 2
-    assert rgpu("--version").stdout.startswith("rgpu ")
+
+
+def test_the_version_names_the_protocol_and_the_build() -> None:
+    said = rgpu("--version").stdout
+    assert said == rgpu("-V").stdout == f"{version_line()}\n"
+    assert re.fullmatch(
+        r"rgpu [0-9]+\.[0-9]\S* \(protocol 1\.[0-9]+; commit \w+, \w+ [0-9.]+, \w+\)\n", said
+    )
+
+
+def test_the_version_waits_for_no_command() -> None:
+    """What commands import takes longer than Python's own start."""
+    script = (
+        "import sys; sys.argv = ['rgpu', '--version'];"
+        "from rgpu_common.entry import main; before = set(sys.modules); main();"
+        "print(*(set(sys.modules) - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd="/", capture_output=True, text=True, check=True
+    )
+    assert not {"argparse", "importlib.metadata", "rgpu_common.command"} & set(done.stdout.split())
+
+
+def test_a_command_of_rgpu_is_found_without_reading_other_packages(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "_all_points", lambda: pytest.fail("all packages were read"))
+    with pytest.raises(SystemExit):
+        command.main(["token", "--help"])
+    assert "usage: rgpu token" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", COMMANDS)

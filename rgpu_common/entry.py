@@ -1,0 +1,24 @@
+"""The start of the `rgpu` command.
+
+`rgpu --version` is answered here, because all that the other commands import takes longer than the
+interpreter's own start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+from rgpu_common import version_line
+
+
+def main() -> int:
+    """Runs `rgpu` and returns its exit code."""
+    if sys.argv[1:] in (["--version"], ["-V"]) and sys.stdout is not None:
+        # A reader that has ended or a full disk: the command says so, with its exit code.
+        with contextlib.suppress(OSError):
+            print(version_line(), flush=True)
+            return 0
+    from rgpu_common.command import main as command
+
+    return command()
