@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from netprobe.choice import ENCRYPTED, LOCAL, ORDER, rank_of, scheme_of
+from netprobe.schemes import ENCRYPTED, LOCAL, ORDER, rank_of, scheme_of
 from rgpu_common.endpoints import UnixEndpoint, parse_endpoint
 from rgpu_common.errors import EndpointError
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from netprobe.cost import MIXED, Workload, cost
+from netprobe.schemes import rank_of, scheme_of
 from rgpu_common.units import format_seconds
 
 if TYPE_CHECKING:
@@ -15,23 +16,8 @@ if TYPE_CHECKING:
 
     from netprobe.prober import Measurement
 
-# Preference among paths whose costs are not clearly different.
-ORDER = ("shm", "unix", "ucx", "tcp", "tls", "grpc", "grpcs")
-LOCAL = ("shm", "unix")
-ENCRYPTED = ("tls", "grpcs")
 # Paths whose cost is within this part of the best cost are not clearly different.
 CLOSE = 0.10
-
-
-def scheme_of(uri: str) -> str:
-    """Returns the transport of a URI; HOST:PORT is tcp."""
-    scheme = uri.partition(":")[0]
-    return scheme if scheme in ORDER else "tcp"
-
-
-def rank_of(uri: str) -> int:
-    """Returns the place of a URI's transport in the order of preference."""
-    return ORDER.index(scheme_of(uri))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from netprobe.choice import CLOSE, LOCAL, rank_of, scheme_of
+from netprobe.choice import CLOSE
 from netprobe.cost import cost
+from netprobe.schemes import LOCAL, rank_of, scheme_of
 from rgpu_common.units import format_seconds
 
 if TYPE_CHECKING:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import hmac
 import os
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,15 +53,13 @@ def machine_name(boot_id: str | None) -> bytes:
 def is_this_host(nonce: bytes, host: bytes) -> bool:
     """Returns True if `host` is this machine's hash for the nonce."""
     boot_id = read_boot_id()
-    return boot_id is not None and hmac.compare_digest(host_sum(nonce, boot_id), host)
+    return boot_id is not None and host_sum(nonce, boot_id) == host
 
 
 def make_identity(server: bytes | None = None) -> HostIdentity:
     """Returns an identity of this machine with a new nonce."""
-    nonce = secrets.token_bytes(ID_BYTES)
-    return HostIdentity(
-        server or secrets.token_bytes(ID_BYTES), nonce, host_sum(nonce, read_boot_id())
-    )
+    nonce = os.urandom(ID_BYTES)
+    return HostIdentity(server or os.urandom(ID_BYTES), nonce, host_sum(nonce, read_boot_id()))
 
 
 def identity_in(folder: Path) -> HostIdentity:

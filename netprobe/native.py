@@ -5,17 +5,17 @@ from __future__ import annotations
 import ctypes
 import functools
 import ipaddress
-import queue
-import threading
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from netprobe.estimate import Arrival, Train
 from rgpu_common.closing import Closing
 from rgpu_common.errors import ProtocolError, ServerError
 from rgpu_common.parts import native_library
 from rgpu_common.wire.frame import MAGIC, WireError
 from rgpu_common.wire.scalars import Reader, Writer
+
+if TYPE_CHECKING:
+    from netprobe.estimate import Train
 
 VERSION: Final = 1
 ID_BYTES: Final = 16
@@ -174,6 +174,9 @@ def _open_in_time(uri: str, timeout: float, life: float) -> _Opened:
     """
     if _is_numeric(uri):
         return _open(uri, timeout, life)
+    import queue
+    import threading
+
     found: queue.SimpleQueue[_Opened] = queue.SimpleQueue()
     lock, given_up = threading.Lock(), [False]
 
@@ -266,6 +269,8 @@ class Line(Closing):
             self._line, int(down), size, piece, limit, values, _MAX_VALUES
         )
         self._check(count)
+        from netprobe.estimate import Arrival, Train
+
         arrivals = tuple(Arrival(values[i], values[i + 1] * _NS) for i in range(2, count, 2))
         return Train(values[1], values[0] * _NS, arrivals, down)
 

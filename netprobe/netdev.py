@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -161,6 +160,8 @@ def _addresses(proc: Path) -> Mapping[str, tuple[str, ...]]:
 
 
 def _interfaces() -> list[tuple[int, str]]:
+    import socket
+
     try:
         return socket.if_nameindex()
     except OSError:
@@ -169,6 +170,7 @@ def _interfaces() -> list[tuple[int, str]]:
 
 def _ipv4(name: str) -> str | None:
     import fcntl
+    import socket
     import struct
 
     request = struct.pack("256s", name.encode()[:15])

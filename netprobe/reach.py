@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import functools
 import os
-import resource
-import subprocess
 import sys
 
-from netprobe.choice import scheme_of
 from netprobe.native import Line
+from netprobe.schemes import scheme_of
 from rgpu_common.errors import RgpuError, ServerError
 
 _TRY_SECONDS = 5.0
@@ -32,6 +30,8 @@ def check_reach(uri: str) -> None:
     """
     if scheme_of(uri) != "ucx":
         return
+    import subprocess
+
     # UCX would show a trace of its stack, or wait for a debugger.
     environment = {**os.environ, "UCX_HANDLE_ERRORS": "none"}
     try:
@@ -52,6 +52,8 @@ def check_reach(uri: str) -> None:
 
 def try_to_reach(uri: str) -> None:
     """Connects as a probe does. Its errors do not matter: the exit status says if UCX ended it."""
+    import resource
+
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         with Line(uri, _TRY_SECONDS):

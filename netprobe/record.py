@@ -7,16 +7,15 @@ import hashlib
 import json
 import os
 import stat
-import tempfile
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from netprobe.estimate import Bandwidth, Confidence, RoundTrips
-from netprobe.prober import Measurement
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from netprobe.estimate import Bandwidth
+    from netprobe.prober import Measurement
 
 # Changes with the form of an entry; entries with another schema are ignored.
 SCHEMA = 2
@@ -45,6 +44,9 @@ def to_plain(path: Measurement) -> dict[str, Any]:
 
 def from_plain(plain: Mapping[str, Any]) -> Measurement:
     """Returns the measurement of a JSON object; raises ValueError, KeyError or TypeError."""
+    from netprobe.estimate import RoundTrips
+    from netprobe.prober import Measurement
+
     trips = plain["round_trip"]
     rate = plain["messages_per_second"]
     return Measurement(
@@ -80,6 +82,8 @@ def _text(value: object) -> str:
 def _bandwidth(plain: Mapping[str, Any] | None) -> Bandwidth | None:
     if plain is None:
         return None
+    from netprobe.estimate import Bandwidth, Confidence
+
     return Bandwidth(
         _number(plain["bytes_per_second"]),
         Confidence(plain["confidence"]),
@@ -149,6 +153,13 @@ class Cache:
         name = hashlib.sha256(f"{client}\n{server}".encode(errors="replace")).hexdigest()[:32]
         return self._folder / f"{name}.json"
 
+    def holds_any(self) -> bool:
+        """Returns False if there is surely no entry."""
+        try:
+            return self._folder is not None and bool(os.listdir(self._folder))
+        except OSError:
+            return False
+
     def read(self, client: str, server: str) -> Entry | None:
         """Returns the entry of a client and server; server: the address as the user gave it."""
         try:
@@ -207,6 +218,8 @@ def _content(path: Path) -> str:
 
 def _replace(path: Path, text: str) -> None:
     """Replaces a file atomically, also if other processes do the same; raises OSError."""
+    import tempfile
+
     descriptor, name = tempfile.mkstemp(dir=path.parent)
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
@@ -227,6 +240,8 @@ def user_folder(environment: Mapping[str, str], variable: str, below_home: str) 
         return Path(base)
     if home := environment.get("HOME"):
         return Path(home) / below_home
+    import tempfile
+
     try:
         return Path(tempfile.gettempdir()) / f"rgpu-{os.geteuid()}"
     except FileNotFoundError:

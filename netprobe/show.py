@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from netprobe.choice import LOCAL, scheme_of
 from netprobe.cost import Workload, cost
 from netprobe.explain import contradictions
 from netprobe.record import to_plain
+from netprobe.schemes import LOCAL, scheme_of
 from rgpu_common.tables import fitting
 from rgpu_common.units import format_seconds
 

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from netprobe.candidates import TUNNELLED, Candidates, Dropped, Here, candidates, normal
-from netprobe.choice import LOCAL, Choice, choose, rank_of, scheme_of
-from netprobe.cost import MIXED, Workload
 from netprobe.identity import is_this_host, read_boot_id
 from netprobe.native import LIFE_SECONDS, Line, Offer, schemes
-from netprobe.netdev import has_rdma, net_devices
-from netprobe.prober import (
-    Measurement,
-    OpenPath,
-    ProbeBudget,
-    failed,
-    measure,
-    open_path,
-)
 from netprobe.record import Cache, Entry, cache_folder, client_name
+from netprobe.schemes import LOCAL, rank_of, scheme_of
 from rgpu_common.errors import RgpuError, ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from netprobe.choice import Choice
+    from netprobe.cost import Workload
+    from netprobe.prober import Measurement, OpenPath, ProbeBudget
 
     # Called with the path and the part of it that is measured next.
     Progress = Callable[[str, str], None]
@@ -96,8 +89,16 @@ def here(same_host: bool, environment: Mapping[str, str], tunnelled: bool = Fals
         (*direct, *TUNNELLED) if tunnelled else direct,
         same_host=same_host,
         secret=any(environment.get(name) for name in _WHO),
-        rdma=has_rdma(),
+        rdma=_has_rdma(),
     )
+
+
+def _has_rdma() -> bool:
+    if not os.path.isdir("/sys/class/infiniband"):
+        return False
+    from netprobe.netdev import has_rdma
+
+    return has_rdma()
 
 
 def paths_of(found: Found, environment: Mapping[str, str], tunnelled: bool = False) -> Candidates:
@@ -125,12 +126,15 @@ def local_path(found: Found, uris: Sequence[str]) -> str | None:
 
 def survey(
     uri: str,
-    workload: Workload = MIXED,
+    workload: Workload | None = None,
     budget: ProbeBudget | None = None,
     progress: Progress | None = None,
     tunnel: Tunnel | None = None,
 ) -> Survey:
-    """Measures every path; raises ServerError if the server cannot be found."""
+    """Measures every path; raises ServerError if the server cannot be found.
+
+    workload: what the paths are ranked for; None: a mixed one.
+    """
     found = find(uri, tunnel=tunnel)
     there = paths_of(found, os.environ, tunnelled=tunnel is not None)
     paths = measured(there.uris, found.offer.server, budget, progress, tunnel)
@@ -161,6 +165,8 @@ def _measured(
     say: Callable[[str], None] | None,
     tunnel: Tunnel | None,
 ) -> Measurement:
+    from netprobe.prober import failed, measure
+
     try:
         through = _through(uri, tunnel)
     except RgpuError as error:
@@ -168,11 +174,16 @@ def _measured(
     return measure(uri, budget, server=server, through=through, progress=say)
 
 
-def chosen(paths: Sequence[Measurement], same_host: bool, workload: Workload) -> Choice | None:
+def chosen(
+    paths: Sequence[Measurement], same_host: bool, workload: Workload | None = None
+) -> Choice | None:
     """Returns the best path. On the server's machine that is the path that shares most with the
     server: measurements of microseconds are less reliable than that.
     """
-    choice = choose(paths, workload)
+    from netprobe.choice import choose
+    from netprobe.cost import MIXED
+
+    choice = choose(paths, workload or MIXED)
     local = [p for p in paths if p.works and scheme_of(p.uri) in LOCAL]
     if choice is None or not same_host or not local:
         return choice
@@ -192,6 +203,10 @@ def quick(
     opened at once, so that one that does not answer delays no other. Then each gets its part of
     the time, the shortest round trip first.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from netprobe.prober import Measurement, OpenPath, failed
+
     stop = time.perf_counter() + seconds
     with ThreadPoolExecutor(max(len(uris), 1)) as pool:
         opened = list(pool.map(lambda uri: _open(uri, server, seconds / 2), uris))
@@ -213,6 +228,8 @@ def quick(
 
 
 def _open(uri: str, server: bytes, timeout: float) -> OpenPath | Measurement:
+    from netprobe.prober import failed, open_path
+
     try:
         path = open_path(uri, timeout, server=server, life=2 * timeout + _QUICK_SLACK)
     except RgpuError as error:
@@ -229,22 +246,29 @@ def _open(uri: str, server: bytes, timeout: float) -> OpenPath | Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The cache, for this client."""
+    """The cache, for this client. A client on its server's machine never fills it, so its name,
+    which takes milliseconds to find, is asked for only where there is an entry.
+    """
 
     cache: Cache
-    client: str
 
     def read(self, server: str) -> Entry | None:
-        return self.cache.read(self.client, server)
+        return self.cache.read(_client(), server) if self.cache.holds_any() else None
 
     def write(self, server: str, entry: Entry) -> Entry:
         """Stores the entry, adds what is still valid of the earlier one, and returns the result."""
         kept = entry.after(self.read(server))
-        self.cache.write(self.client, server, kept)
+        self.cache.write(_client(), server, kept)
         return kept
 
 
 def memory(environment: Mapping[str, str]) -> Memory:
     """Returns the cache of this user for this place in the network."""
+    return Memory(Cache(cache_folder(environment)))
+
+
+def _client() -> str:
+    from netprobe.netdev import net_devices
+
     addresses = [a for device in net_devices() if device.up for a in device.addresses]
-    return Memory(Cache(cache_folder(environment)), client_name(addresses, read_boot_id()))
+    return client_name(addresses, read_boot_id())

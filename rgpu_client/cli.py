@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -13,8 +11,6 @@ from typing import TYPE_CHECKING, NoReturn
 from netprobe.candidates import TRANSPORTS
 from rgpu_client.arrays.running import with_arrays, with_torch
 from rgpu_client.cluster.options import Wanted, add_options, wanted
-from rgpu_client.cluster.placing import manager_of, place_by_manager
-from rgpu_client.cluster.reserved import check_options, in_reservation
 from rgpu_client.device_names import parse_devices
 from rgpu_client.program import before_start, cannot_start, find_program
 from rgpu_client.program_environment import client_environment, library_path
@@ -22,17 +18,12 @@ from rgpu_client.session.audit import is_loud
 from rgpu_client.session.check import FOR_EVER, claimed, wait_seconds
 from rgpu_client.session.launch import api_server, carried
 from rgpu_client.session.routes import on_paths
-from rgpu_client.settings import (
-    DEFAULT_SERVER,
-    SESSION_SERVER_HELP,
-    ClientSettings,
-)
+from rgpu_client.settings import DEFAULT_SERVER, SESSION_SERVER_HELP, ClientSettings
 from rgpu_client.sizes import sizes_of
 from rgpu_client.variables import variable
 from rgpu_common.command import FAILED, Command
 from rgpu_common.errors import NoSessionError, RgpuError, ServerError, UsageError
 from rgpu_common.sharing import POLICIES
-from rgpu_common.tables import terminal_width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -211,9 +202,13 @@ def _run(arguments: argparse.Namespace) -> int:
         server = arguments.server or os.environ.get("RGPU_SERVER", "")
         manager = None
         if arguments.reservation:
+            from rgpu_client.cluster.reserved import check_options
+
             check_options(arguments, where)
         elsewhere = server or _all_name_servers(arguments)
         if arguments.manager or arguments.reservation or not elsewhere:
+            from rgpu_client.cluster.placing import manager_of
+
             manager = manager_of(arguments.manager, os.environ)
         if arguments.reservation:
             _run_reserved(arguments, command, manager)
@@ -259,6 +254,8 @@ def _run_in_cluster(
         raise UsageError("--manager chooses the server: leave out --server or --manager")
     if arguments.hold:
         raise UsageError("--hold keeps a lease of one server alive: name it with --server")
+    from rgpu_client.cluster.placing import place_by_manager
+
     environment = _sized(arguments)
     loud = arguments.verbose or is_loud(environment)
     for left in reversed(range(_TRIES)):
@@ -285,6 +282,8 @@ def _run_reserved(
         raise UsageError(
             "a reservation is of a cluster: name its manager, --manager or RGPU_MANAGER"
         )
+    from rgpu_client.cluster.reserved import in_reservation
+
     environment = _sized(arguments)
     loud = arguments.verbose or is_loud(environment)
     server, variables = in_reservation(manager, arguments.reservation, environment, loud=loud)
@@ -356,11 +355,13 @@ def _trace(arguments: argparse.Namespace) -> int:
         command = _program(arguments, "rgpu trace [OPTIONS] -- PROGRAM [ARGUMENTS]")
         environment = claimed(carried(_environment(arguments)), command[0])
     import json
+    import shutil
     import tempfile
     from dataclasses import asdict
 
     from rgpu_client.trace import format_trace
     from rgpu_client.trace_page import read_traces
+    from rgpu_common.tables import terminal_width
 
     with tempfile.TemporaryDirectory(prefix="rgpu-trace-") as folder:
         status = _call(command, {**environment, "RGPU_TRACE": folder})
@@ -378,6 +379,8 @@ def _trace(arguments: argparse.Namespace) -> int:
 
 
 def _call(command: Sequence[str], environment: dict[str, str]) -> int:
+    import subprocess
+
     try:
         process = subprocess.Popen(command, env=environment)
     except OSError as error:

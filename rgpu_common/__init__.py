@@ -4,20 +4,26 @@ errors, units, clock.
 
 from __future__ import annotations
 
-import functools
 import os
 
 from rgpu_common.wire.version import WIRE_MAJOR, WIRE_MINOR
 
+# Every command imports this module, so it imports only what the interpreter has loaded already.
+_known: dict[str, str] = {}
 
-@functools.cache
+
 def _built() -> dict[str, str]:
     """Returns what the build wrote beside this file; {} in a bare source tree."""
-    try:
-        with open(os.path.join(os.path.dirname(__file__), "build.txt")) as file:
-            return dict(line.rstrip("\n").split(" ", 1) for line in file)
-    except OSError:
-        return {}
+    if not _known:
+        path = os.path.join(os.path.dirname(__file__), "build.txt")
+        try:
+            with open(path, encoding="utf-8") as file:
+                for line in file:
+                    name, _, text = line.rstrip("\n").partition(" ")
+                    _known[name] = text
+        except OSError:
+            return {}
+    return _known
 
 
 def release() -> str:
@@ -25,7 +31,6 @@ def release() -> str:
     return _built().get("version") or _installed()
 
 
-@functools.cache
 def _installed() -> str:
     from importlib.metadata import PackageNotFoundError, version
 

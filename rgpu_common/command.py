@@ -6,12 +6,11 @@ An entry point of the group `rgpu.commands` has the sub-command's name and loads
 from __future__ import annotations
 
 import argparse
-import contextlib
 import errno
 import os
 import sys
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
+from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
 from rgpu_common import release, version_line
@@ -20,10 +19,11 @@ from rgpu_common.errors import RgpuError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-DISTRIBUTION = "rgpu-cuda"
+_DISTRIBUTION = "rgpu_cuda-"
 GROUP = "rgpu.commands"
 OK, FAILED, USAGE = 0, 1, 2
 INTERRUPTED = 130
+_COLUMNS = 80
 _ABOUT = "GPU programs on a machine without a GPU."
 _UNKNOWN = "unrecognized arguments: "
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -44,7 +44,27 @@ class Command:
     run: Callable[[argparse.Namespace], int]
 
 
+class _Formatter(argparse.HelpFormatter):
+    """Finds the terminal's width itself: argparse imports shutil for that, with each option."""
+
+    def __init__(self, prog: str, width: int | None = None) -> None:
+        super().__init__(prog, width=(width or _columns()) - 2)
+
+
+def _columns() -> int:
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size(1).columns or _COLUMNS
+    except OSError:
+        return _COLUMNS
+
+
 class _Parser(argparse.ArgumentParser):
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        return _Formatter(self.prog)
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}{self._meant(message)}; see `{self.prog} --help`")
 
@@ -136,40 +156,55 @@ def _meant(word: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]}?)" if near else ""
 
 
-def _all_points() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
+def _all_commands() -> dict[str, str]:
+    """Returns where each command is, as MODULE:NAME. This reads every installed package."""
+    from importlib.metadata import entry_points
+
+    return {point.name: point.value for point in entry_points(group=GROUP)}
 
 
-def _point(name: str) -> EntryPoint | None:
-    """Returns the entry point of a command.
+def _find(name: str) -> str | None:
+    """Returns where a command is, as MODULE:NAME; None if there is no such command."""
+    return _own_commands().get(name) or _all_commands().get(name)
 
-    Reading those of every installed package takes tens of milliseconds, and nearly all commands are
-    rgpu's own.
+
+def _own_commands() -> dict[str, str]:
+    """Returns the commands of rgpu's own distribution, as the installer wrote them beside it.
+
+    importlib.metadata takes 30 ms to import, more to read the other packages, and nearly all
+    commands are rgpu's own. An installation of another form gives {}.
     """
-    with contextlib.suppress(PackageNotFoundError):
-        for point in distribution(DISTRIBUTION).entry_points.select(group=GROUP, name=name):
-            return point
-    return _all_points().get(name)
+    site = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    folders = [n for n in os.listdir(site) if n.startswith(_DISTRIBUTION) and n.endswith("-info")]
+    if len(folders) != 1:
+        return {}
+    try:
+        with open(os.path.join(site, folders[0], "entry_points.txt"), encoding="utf-8") as file:
+            lines = file.read().partition(f"[{GROUP}]\n")[2].partition("[")[0].splitlines()
+    except OSError:
+        return {}
+    pairs = (line.partition("=") for line in lines)
+    return {name.strip(): value.strip() for name, equals, value in pairs if equals}
 
 
 def _dispatch(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
-        _print_help(_all_points())
+        _print_help(_all_commands())
         return OK if arguments else USAGE
     if arguments[0] == "help":
-        return _help(_all_points(), arguments[1:])
+        return _help(_all_commands(), arguments[1:])
     if arguments[0] in ("-V", "--version"):
         print(version_line())
         return OK
-    point = _point(arguments[0])
-    if point is None:
-        found = _all_points()
+    place = _find(arguments[0])
+    if place is None:
+        found = _all_commands()
         known = ", ".join(sorted(found))
         raise UsageError(
             f"there is no command {arguments[0]!r}{_meant(arguments[0], found)}; there are: "
             f"{known or 'none'}"
         )
-    command = _load(point)
+    command = _load(arguments[0], place)
     return command.run(parser_of(command).parse_args(arguments[1:]))
 
 
@@ -182,7 +217,7 @@ def parser_of(command: Command) -> argparse.ArgumentParser:
 
 def all_commands() -> list[Command]:
     """Returns all commands, sorted by name. This imports much."""
-    return sorted((_load(point) for point in entry_points(group=GROUP)), key=lambda one: one.name)
+    return [_load(name, place) for name, place in sorted(_all_commands().items())]
 
 
 def whole_parser() -> argparse.ArgumentParser:
@@ -209,7 +244,7 @@ def whole_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _help(found: Mapping[str, EntryPoint], topics: Sequence[str]) -> int:
+def _help(found: Mapping[str, str], topics: Sequence[str]) -> int:
     """Carries out `rgpu help`, `rgpu help TOPIC` and `rgpu help COMMAND`."""
     import shutil
 
@@ -242,20 +277,21 @@ def _show(text: str) -> None:
     pager(text)
 
 
-def _load(point: EntryPoint) -> Command:
-    command = point.load()
+def _load(name: str, place: str) -> Command:
+    module, _, attribute = place.partition(":")
+    command = getattr(import_module(module), attribute, None)
     if not isinstance(command, Command):
-        raise RgpuError(f"the entry point {point.name!r} of {GROUP} is not a command")
+        raise RgpuError(f"the entry point {name!r} of {GROUP} is not a command")
     return command
 
 
-def _print_help(found: Mapping[str, EntryPoint]) -> None:
+def _print_help(found: Mapping[str, str]) -> None:
     from rgpu_common.help_pages import TOPICS
 
     print(f"usage: rgpu COMMAND ...\n\n{_ABOUT}\n\ncommands:")
     width = max(map(len, found), default=0)
     for name in sorted(found):
-        print(f"  {name:<{width}} {_load(found[name]).summary}")
+        print(f"  {name:<{width}} {_load(name, found[name]).summary}")
     print("\ntopics:")
     for topic, about in TOPICS.items():
         print(f"  {topic:<14} {about}")

@@ -6,7 +6,6 @@ interpreter's own start.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 
 from rgpu_common import version_line
@@ -15,10 +14,15 @@ from rgpu_common import version_line
 def main() -> int:
     """Runs `rgpu` and returns its exit code."""
     if sys.argv[1:] in (["--version"], ["-V"]) and sys.stdout is not None:
-        # A reader that has ended or a full disk: the command says so, with its exit code.
-        with contextlib.suppress(OSError):
+        try:
             print(version_line(), flush=True)
             return 0
+        except OSError:
+            return _command()  # which says what is wrong: a full disk, or a reader that has ended
+    return _command()
+
+
+def _command() -> int:
     from rgpu_common.command import main as command
 
     return command()

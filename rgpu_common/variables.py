@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -65,5 +64,8 @@ def say_misspelt(names: Iterable[str]) -> None:
 
 
 def _likeness(name: str, known: str) -> float:
-    shortened = len(name) >= _LEAST_PREFIX and known.startswith(name)
-    return 1.0 if shortened else SequenceMatcher(None, name, known).ratio()
+    if len(name) >= _LEAST_PREFIX and known.startswith(name):
+        return 1.0
+    from difflib import SequenceMatcher
+
+    return SequenceMatcher(None, name, known).ratio()

@@ -9,7 +9,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from netprobe.choice import scheme_of
+from netprobe.schemes import scheme_of
 from rgpu_client.program_environment import HIDE_NVJITLINK, library_path
 from rgpu_client.session.paths import check_others, transport_of, workload_of
 from rgpu_client.settings import DEFAULT_SERVER

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from dataclasses import dataclass
@@ -99,6 +98,8 @@ class InLine:
             self._drawn = now
             shown = f"{self._text}, {now - self._begun:.0f} s{self._why}"
             # A line that the terminal wraps could not be redrawn.
+            import shutil
+
             width = shutil.get_terminal_size().columns - 1
             self._write(_CLEAR + (shown if len(shown) <= width else shown[: width - 3] + "..."))
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-import secrets
-import socket
+import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,8 +24,6 @@ from rgpu_common.wire.fields import WishKey
 from rgpu_common.wire.frame import MAX_HEAD_BYTES, WireError
 from rgpu_common.wire.handshake import Handshake
 from rgpu_common.wire.hello import Hello, encode_hello
-from rgpu_common.wire.refused import decode_refused
-from rgpu_common.wire.welcome import decode_welcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -111,12 +108,14 @@ def claim_named(
 
 def new_key() -> str:
     """Returns the key of a new lease."""
-    return f"run-{secrets.token_hex(6)}"
+    return f"run-{os.urandom(6).hex()}"
 
 
 def let_go(held: Held) -> None:
     """Ends a claim that this process holds."""
     if held.descriptor >= 0:
+        import socket
+
         with socket.socket(fileno=held.descriptor) as connection:
             connection.shutdown(socket.SHUT_RDWR)
 
@@ -209,6 +208,8 @@ class _Answers:
             if opcode == Handshake.PLACE:
                 return decode_place(head)
             if opcode == Handshake.REFUSED:
+                from rgpu_common.wire.refused import decode_refused
+
                 raise NoSessionError(decode_refused(head).sentence)
             if opcode == Handshake.WELCOME:
                 return _from_welcome(head)
@@ -226,6 +227,8 @@ def _from_welcome(head: bytes) -> Claimed:
     That session ends with this connection. So the server would serve the program, but it keeps no
     lease for it.
     """
+    from rgpu_common.wire.welcome import decode_welcome
+
     welcome = decode_welcome(head)
     name, size = (
         (welcome.devices[0].name, welcome.devices[0].total_bytes) if welcome.devices else ("", 0)

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import signal
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -55,12 +52,12 @@ def serve_beside(
     words: Sequence[str],
     listener: socket.socket,
     environment: Mapping[str, str],
-    output: int = subprocess.DEVNULL,
+    output: int | None = None,
 ) -> None:
     """Runs a Python module in a process in a new POSIX session: an agent that serves `listener`.
 
     The listener's socket lies in a `private_folder`. The agent runs as long as this process lives,
-    also after this process executes another program.
+    also after this process executes another program. output: where its stderr goes; None: nowhere.
 
     Raises:
         OSError, SubprocessError: the agent could not be started.
@@ -84,15 +81,20 @@ _KEPT = ("listen", "program", "ready", "folder")
 
 
 def _detach(
-    words: Sequence[str], descriptors: tuple[int, ...], environment: Mapping[str, str], output: int
+    words: Sequence[str],
+    descriptors: tuple[int, ...],
+    environment: Mapping[str, str],
+    output: int | None,
 ) -> None:
+    import subprocess
+
     clean = {k: v for k, v in environment.items() if k not in _FOR_THE_PROGRAM}
     clean.update((name, os.path.abspath(clean[name])) for name in _FILES if clean.get(name))
     subprocess.run(
         [sys.executable, "-I", "-S", "-c", _FORK, *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        stderr=output,
+        stderr=subprocess.DEVNULL if output is None else output,
         env=clean,
         cwd="/",
         pass_fds=descriptors,
@@ -114,6 +116,9 @@ def own_folder(folder: str, ready: int) -> Iterator[None]:
     """Within the block this agent owns the folder of its socket. The folder is removed
     afterwards.
     """
+    import shutil
+    import signal
+
     try:
         signal.signal(signal.SIGTERM, _leave)
         with contextlib.suppress(OSError):  # the child that waits has been killed

@@ -11,9 +11,7 @@ import contextlib
 import fcntl
 import os
 import re
-import shutil
 import stat
-import tempfile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,16 +31,28 @@ def private_folder(prefix: str, environment: Mapping[str, str]) -> Iterator[str]
     Other processes do not sweep the folder within the block, nor later while a process has it
     `held`.
     """
-    parent = runtime_folder(environment) or tempfile.gettempdir()
+    parent = runtime_folder(environment) or _temporary_folder()
     _sweep(parent, prefix)
     folder, lock = _made(parent, prefix)
     try:
         yield folder
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         raise
     finally:
         os.close(lock)
+
+
+def _temporary_folder() -> str:
+    import tempfile
+
+    return tempfile.gettempdir()
+
+
+def _remove(folder: str) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def runtime_folder(environment: Mapping[str, str]) -> str | None:
@@ -76,6 +86,8 @@ def _made(parent: str, prefix: str) -> tuple[str, int]:
 
     Between the two steps no process holds the folder, so it may be swept; then another is made.
     """
+    import tempfile
+
     for _ in range(_TRIES):
         folder = tempfile.mkdtemp(prefix=prefix, dir=parent)
         try:
@@ -83,7 +95,7 @@ def _made(parent: str, prefix: str) -> tuple[str, int]:
         except (FileNotFoundError, BlockingIOError):
             continue
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
             raise
     raise OSError(f"each folder made in {parent} was removed at once")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from typing import TYPE_CHECKING
 
 from rgpu_client.sizes import sizes_of
@@ -44,7 +43,7 @@ def hello_of(
         access_token=configured_access_token(environment),
         lease_key=key,
         tenant=sizes.tenant,
-        container=clean_text(socket.gethostname(), MAX_NAME_BYTES),
+        container=clean_text(os.uname().nodename, MAX_NAME_BYTES),
         program=clean_text(program, MAX_SENTENCE_BYTES),
         pid=os.getpid(),
         device=-1 if device is None else device,

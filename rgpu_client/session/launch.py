@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,6 @@ from rgpu_client.settings import configured_server
 from rgpu_common.credentials import configured_access_token
 from rgpu_common.endpoints import GrpcEndpoint, UcxEndpoint, UnixEndpoint, parse_endpoint
 from rgpu_common.errors import RgpuError, UsageError
-from rgpu_common.unix import bind_unix
 
 if TYPE_CHECKING:
     import socket
@@ -71,6 +69,8 @@ def start_agent(server: GrpcEndpoint, environment: Mapping[str, str]) -> str:
     """Returns the path of a socket that leads to `server`; RgpuError if the agent cannot be
     started.
     """
+    import subprocess
+
     check_files(server, environment)
     try:
         with (
@@ -101,6 +101,8 @@ def _log(environment: Mapping[str, str]) -> BinaryIO:
 
 def listen(path: str) -> socket.socket:
     """Returns a socket that listens at `path` and that only this user can connect to; OSError."""
+    from rgpu_common.unix import bind_unix
+
     listener = bind_unix(path)
     try:
         os.chmod(path, 0o600)

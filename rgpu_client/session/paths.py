@@ -17,17 +17,18 @@ from netprobe.candidates import (
     is_explicit,
     normal,
 )
-from netprobe.choice import LOCAL, Choice, choose, scheme_of
-from netprobe.cost import MIXED, WORKLOADS, Workload
 from netprobe.native import Line, schemes
 from netprobe.reach import check_reach
 from netprobe.record import Entry
+from netprobe.schemes import LOCAL, scheme_of
 from netprobe.survey import chosen, find, here, local_path, memory, paths_of, quick
 from rgpu_common.errors import NoSessionError, RgpuError, ServerError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from netprobe.choice import Choice
+    from netprobe.cost import Workload
     from netprobe.prober import Measurement
     from netprobe.survey import Found
 
@@ -83,6 +84,8 @@ def transport_of(option: str | None, environment: Mapping[str, str]) -> str:
 
 def workload_of(environment: Mapping[str, str]) -> Workload:
     """Returns the workload for which paths are ranked before the program has done anything."""
+    from netprobe.cost import MIXED, WORKLOADS
+
     text = environment.get("RGPU_WORKLOAD")
     if not text:
         return MIXED
@@ -137,11 +140,10 @@ def _check_reach(uri: str) -> None:
 
 
 def _best(named: str, environment: Mapping[str, str]) -> Path:
-    workload = workload_of(environment)
     kept = memory(environment)
     entry = kept.read(named)
     if entry is not None and entry.fresh(time.time()):
-        path = _remembered(entry, named, environment, workload)
+        path = _remembered(entry, named, environment)
         if path is not None:
             return path
     try:
@@ -158,7 +160,9 @@ def _best(named: str, environment: Mapping[str, str]) -> Path:
         return Path(uris[0], "it is the only path", server=found.offer.server)
     paths = quick(uris, found.offer.server)
     entry = kept.write(named, Entry(time.time(), found.offer.server, found.same_host, paths))
-    choice = choose(paths, workload)
+    from netprobe.choice import Choice, choose
+
+    choice = choose(paths, workload_of(environment))
     if choice is None:
         uri = found.uri if found.uri in uris else uris[0]
         path = _chosen(Choice(uri, "no path could be measured in time"), entry.server, entry.paths)
@@ -211,15 +215,13 @@ def _chosen(choice: Choice, server: bytes, paths: Sequence[Measurement]) -> Path
     return Path(choice.uri, choice.reason, (*choice.others, *before), server=server)
 
 
-def _remembered(
-    entry: Entry, named: str, environment: Mapping[str, str], workload: Workload
-) -> Path | None:
+def _remembered(entry: Entry, named: str, environment: Mapping[str, str]) -> Path | None:
     """Returns the best path of an earlier measurement, if the same server still answers there."""
     # The paths that may be used can have changed: an access token was added, or RDMA is gone.
     me = here(entry.same_host, environment)
     allowed = candidates(named, [path.uri for path in entry.paths], me).uris
     there = [path for path in entry.paths if path.uri in allowed]
-    choice = chosen(there, entry.same_host, workload)
+    choice = chosen(there, entry.same_host, workload_of(environment))
     if choice is None:
         return None
     try:

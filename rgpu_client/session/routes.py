@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from rgpu_client.device_names import servers_of
 from rgpu_client.session.launch import TUNNEL, carried
+from rgpu_client.session.pacing import TEXTFILE
 from rgpu_client.session.paths import PATHS
 from rgpu_client.session.start import AGENT, CHOSEN, on_path
-from rgpu_client.session.watching import TEXTFILE
 from rgpu_client.sizes import sizes_of
 from rgpu_common.credentials import credentials_for
 from rgpu_common.errors import RgpuError, UsageError

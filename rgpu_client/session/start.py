@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -11,8 +9,8 @@ from netprobe.candidates import completed
 from rgpu_client.session import audit
 from rgpu_client.session.detach import serve_beside
 from rgpu_client.session.folders import private_folder
+from rgpu_client.session.pacing import TEXTFILE, pace_seconds
 from rgpu_client.session.paths import check_others, find_path, transport_of, workload_of
-from rgpu_client.session.watching import TEXTFILE, pace_of
 from rgpu_client.sizes import sizes_of
 from rgpu_client.variables import check_flags, writable
 from rgpu_common.variables import say_misspelt
@@ -64,7 +62,9 @@ def on_path(
 
 def _check(environment: Mapping[str, str]) -> None:
     """Raises UsageError for the first variable whose value cannot be used."""
-    for check in (workload_of, pace_of, check_others, audit.is_loud, check_flags, sizes_of):
+    if environment.get("RGPU_WORKLOAD"):
+        workload_of(environment)
+    for check in (pace_seconds, check_others, audit.is_loud, check_flags, sizes_of):
         check(environment)
     writable(environment, TEXTFILE)
 
@@ -96,6 +96,9 @@ def start_agent(
     Returns the variables by which sessions find the agent; none if it could not be started.
     Without an agent a session keeps its path.
     """
+    import socket
+    import subprocess
+
     words = [
         f"--named={named}", "--server", path.server.hex(), *(["--loud"] if loud else []),
         "--", path.uri, *path.others, *path.unseen,
@@ -107,7 +110,7 @@ def start_agent(
         ):
             listener.bind(f"{folder}/agent")
             listener.listen(_BACKLOG)
-            output = sys.stderr.fileno() if loud else subprocess.DEVNULL
+            output = sys.stderr.fileno() if loud else None
             serve_beside("rgpu_client.session.watch", words, listener, environment, output)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         audit.write_down(environment, "no agent", reason=str(error))

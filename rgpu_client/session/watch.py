@@ -25,9 +25,8 @@ from netprobe.record import Entry
 from netprobe.survey import measured, memory
 from rgpu_client.session import audit
 from rgpu_client.session.detach import add_agent_options, own_folder
+from rgpu_client.session.pacing import MOVES, TEXTFILE
 from rgpu_client.session.watching import (
-    MOVES,
-    TEXTFILE,
     Action,
     Ask,
     Measure,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from netprobe.cost import MIXED, Workload, profile
+from rgpu_client.session.pacing import MOVES, pace_seconds
 from rgpu_client.variables import flag
-from rgpu_common.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from netprobe.choice import Chooser
     from netprobe.prober import Measurement
 
-PACE = "RGPU_AGENT_SECONDS"
-MOVES = "RGPU_MOVE"
-TEXTFILE = "RGPU_AGENT_TEXTFILE"
-_LEAST_PACE, _MOST_PACE = 0.1, 86400.0
 # With less work than this between two answers the workload of the program is not known.
 _LEAST_WORK = 20.0
 _LEAST_BYTES = 1 << 20
@@ -43,21 +39,10 @@ class Pace:
 
 
 def pace_of(environment: Mapping[str, str]) -> Pace:
-    """Returns the times for RGPU_AGENT_SECONDS, which is the time between measurements;
-    UsageError.
-    """
-    usual = Pace()
-    text = environment.get(PACE)
-    if not text:
+    """Returns the times for RGPU_AGENT_SECONDS; UsageError."""
+    usual, seconds = Pace(), pace_seconds(environment)
+    if seconds is None:
         return usual
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not _LEAST_PACE <= seconds <= _MOST_PACE:
-        raise UsageError(
-            f"{PACE}={text} is not a number of seconds from {_LEAST_PACE:g} to {_MOST_PACE:g}"
-        )
     quick = {name: min(getattr(usual, name), seconds) for name in ("ask", "follow", "least")}
     return replace(usual, measure=seconds, **quick)
 

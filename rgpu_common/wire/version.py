@@ -2,7 +2,5 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-WIRE_MAJOR: Final = 1
-WIRE_MINOR: Final = 2
+WIRE_MAJOR = 1
+WIRE_MINOR = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from netprobe.choice import scheme_of
+from netprobe.schemes import scheme_of
 from rgpu_common.doctor.findings import note, ok, warning
 from rgpu_common.doctor.libraries import NODE, library_findings
 from rgpu_common.errors import DeviceError

@@ -16,7 +16,7 @@ import pytest
 from helpers.command import run_rgpu_plain as rgpu
 from helpers.granting import granting
 
-from rgpu_common import command, version_line
+from rgpu_common import version_line
 
 RGPU = str(Path(sys.executable).parent / "rgpu")
 COMMANDS = ["demo", "devices", "drain", "lease", "probe", "ps", "run", "serve", "tenants", "trace"]
@@ -46,28 +46,6 @@ def test_the_version_names_the_protocol_and_the_build() -> None:
     assert re.fullmatch(
         r"rgpu [0-9]+\.[0-9]\S* \(protocol 1\.[0-9]+; commit \w+, \w+ [0-9.]+, \w+\)\n", said
     )
-
-
-def test_the_version_waits_for_no_command() -> None:
-    """What commands import takes longer than Python's own start."""
-    script = (
-        "import sys; sys.argv = ['rgpu', '--version'];"
-        "from rgpu_common.entry import main; before = set(sys.modules); main();"
-        "print(*(set(sys.modules) - before))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd="/", capture_output=True, text=True, check=True
-    )
-    assert not {"argparse", "importlib.metadata", "rgpu_common.command"} & set(done.stdout.split())
-
-
-def test_a_command_of_rgpu_is_found_without_reading_other_packages(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(command, "_all_points", lambda: pytest.fail("all packages were read"))
-    with pytest.raises(SystemExit):
-        command.main(["token", "--help"])
-    assert "usage: rgpu token" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netprobe.choice import Chooser, Inertia, choose, rank, scheme_of
+from netprobe.choice import Chooser, Inertia, choose, rank
 from netprobe.cost import BULK_BOUND, CALL_BOUND, MIXED, Workload, cost, profile
 from netprobe.prober import Measurement
+from netprobe.schemes import scheme_of
 from probe.paths import broken, path
 
 LAN = path("tcp:lan:7700", trip=0.0001, rate=125e6)

@@ -1,0 +1,89 @@
+"""What `rgpu` imports before it answers or starts a program: Python's own start is the floor."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+
+import pytest
+from helpers.granting import granting
+from helpers.server import Server
+
+from rgpu_common import command
+
+# Runs `rgpu` up to its end, or up to where it executes a program, and prints what it imported.
+# Without `site`: other packages hook themselves into that and import much.
+SCRIPT = """
+import os, sys
+def tell(*words):
+    print(*sys.modules)
+    sys.stdout.flush()
+    os._exit(0)
+sys.path.append({site!r})
+sys.argv = ["rgpu", *{arguments!r}]
+os.execve = tell
+from rgpu_common.entry import main
+main()
+tell()
+"""
+# Each of these takes milliseconds, or imports what does.
+HEAVY = {
+    "asyncio", "concurrent.futures", "difflib", "google.protobuf", "grpc", "importlib.metadata",
+    "logging", "netprobe.cost", "netprobe.prober", "rgpu_client.cluster.placing",
+    "rgpu_client.session.watching", "secrets", "shutil", "socket", "subprocess", "tempfile",
+}  # fmt: skip
+
+
+def imported(*arguments: str, **environment: str) -> set[str]:
+    script = SCRIPT.format(site=sysconfig.get_path("purelib"), arguments=arguments)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", script],
+        env={**os.environ, **environment},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_the_version_waits_for_no_command() -> None:
+    found = imported("--version")
+    assert not found & {*HEAVY, "argparse", "dataclasses", "rgpu_common.command", "typing"}
+
+
+def test_a_program_on_this_machine_waits_for_little(tmp_path: os.PathLike[str]) -> None:
+    """The address is HOST:PORT, so that the client asks the server for its paths."""
+    with Server(device="emulated:64MiB") as server:
+        address = server.tcp.removeprefix("tcp:")
+        found = imported("run", "--", "true", RGPU_SERVER=address, HOME=str(tmp_path))
+    assert "netprobe.survey" in found
+    assert not found & HEAVY
+
+
+def test_a_program_with_a_named_path_waits_for_little() -> None:
+    with granting() as address:
+        found = imported("run", "--server", address, "--", "true")
+    assert not found & HEAVY
+
+
+def test_a_command_of_rgpu_is_found_without_reading_other_packages(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "_all_commands", lambda: pytest.fail("all packages were read"))
+    with pytest.raises(SystemExit):
+        command.main(["token", "--help"])
+    assert "usage: rgpu token" in capsys.readouterr().out
+
+
+def test_commands_are_found_where_the_installer_wrote_no_list(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in an editable installation."""
+    monkeypatch.setattr(command, "_DISTRIBUTION", "no-such-distribution-")
+    with pytest.raises(SystemExit):
+        command.main(["token", "--help"])
+    assert "usage: rgpu token" in capsys.readouterr().out
