@@ -23,7 +23,7 @@
 
 #include "gen/codec.gen.h"
 #include "gen/cuda_abi.gen.h"
-#include "gen/notices.gen.h"
+#include "rgpu_client/shim/channel_handlers.h"
 #include "rgpu_client/shim/graph_sides.h"
 #include "rgpu_client/shim/host_call.h"
 #include "rgpu_client/shim/host_region.h"
@@ -33,32 +33,6 @@
 #include "rgpu_common/native/transport/frame_io.h"
 
 namespace rgpu::shim {
-
-// Receives the notices that concern more than the channel. The thread that reads calls it, and
-// holds no lock.
-class NoticeHandler {
- public:
-  virtual void OnCredit(const wire::FrameHeader& header, uint64_t stream, uint64_t completed) = 0;
-  virtual void OnCompleted(const wire::FrameHeader& header, uint64_t object, uint64_t version,
-                           uint64_t time_ns) = 0;
-  // The worker has granted so much memory credit in all, and carried out the frees up to `freed`.
-  virtual void OnMemoryCredit(uint64_t, uint64_t, bool) {}
-  virtual void OnLog(uint32_t level, std::string_view text) = 0;
-  // The driver spent `ns` compiling or loading a kernel. An empty name means a module.
-  virtual void OnCompiled(uint64_t, std::string_view) {}
-  // The worker asks for bytes. `start`: where these are in `source`.
-  virtual void OnPull(const wire::Pull& pull, const HostRegion& source, uint64_t start) = 0;
-  // Its stream has come to `call`; `callback` is its number for CALLBACK_DONE. 0: the stream never
-  // comes there, because the session has failed with `status`.
-  virtual void OnCallback(uint64_t callback, const HostCall& call, CUresult status) = 0;
-  // The server's reason for the end of a connection that gave none; empty: none either.
-  virtual std::string WhyEnded() { return {}; }
-  // Called once per session, with the reason why every later call fails.
-  virtual void OnSticky(CUresult status, std::string_view sentence) = 0;
-
- protected:
-  ~NoticeHandler() = default;
-};
 
 // The thread and the context that issue a command. Every frame header carries both.
 struct Issuer {
@@ -78,17 +52,6 @@ struct PostOptions {
   bool counted = false;  // a launch, copy or set: takes a credit of `stream`
   uint64_t credit_bytes = 0;
   uint64_t* seq = nullptr;  // if set, receives the command's sequence number
-};
-
-// Receives the bulk bytes of a reply.
-class ReplySink {
- public:
-  // Must read exactly `bytes` of bulk from the reader. False: the bytes are out of bounds, and the
-  // session ends.
-  virtual bool OnData(uint64_t offset, uint32_t bytes, transport::FrameReader& reader) = 0;
-
- protected:
-  ~ReplySink() = default;
 };
 
 class Channel {
@@ -332,29 +295,31 @@ class Channel {
   template <typename Done>
   void ReadUntil(std::condition_variable& wake, Done done);
   bool ReadWithoutBlocking();
-  bool ExpectedMeets(uint64_t address, uint64_t bytes) const;
   bool ReadBuffered();
   bool Handle(const wire::FrameHeader& header, wire::ByteView head);
   void HandleReply(const wire::FrameHeader& header, wire::ByteView head);
   bool HandleData(const wire::FrameHeader& header, wire::ByteView head);
   bool HandleDelivery(const wire::FrameHeader& header, wire::ByteView head);
-  void Finish(uint64_t seq, uint64_t pulled, bool last);
   void Acknowledge(uint64_t seq);
   // True if the reply has arrived, and every delivery that the reply covers has landed. With
   // receive_mutex_.
   bool IsAnswered(const Waiter& waiter) const { return waiter.done && landed_ >= waiter.watermark; }
   void HandOver();
   void WaitForLanding(std::unique_lock<std::mutex>& lock);
-  CUresult EndExpected(uint32_t context, const Stream* stream, uint64_t upto);
   void Lost(std::string_view sentence);
   std::string LostSentence(const char* plain) const;
+
+  // channel_expected.cc
+  bool ExpectedMeets(uint64_t address, uint64_t bytes) const;
+  bool FindTarget(Expected& expected, const wire::FrameHeader& header, uint64_t offset,
+                  HostRegion* region, uint64_t* start);
+  CUresult EndExpected(uint32_t context, const Stream* stream, uint64_t upto);
+  void Finish(uint64_t seq, uint64_t pulled, bool last);
 
   // channel_notices.cc
   bool HandleNotice(const wire::FrameHeader& header, wire::ByteView head);
   bool HandleProgress(const wire::FrameHeader& header, wire::Reader& reader);
   bool FindAsked(uint64_t seq, Expected* asked);
-  bool FindTarget(Expected& expected, const wire::FrameHeader& header, uint64_t offset,
-                  HostRegion* region, uint64_t* start);
   bool Wrong(const char* why);
   bool HandlePull(const wire::FrameHeader& header, wire::Reader& reader);
   bool HandleCallback(const wire::FrameHeader& header, wire::Reader& reader);
