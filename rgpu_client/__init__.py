@@ -87,5 +87,19 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(module), name)
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext rgpu_client`: cells of a notebook show what they use of their lease."""
+    from rgpu_client.notebook import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """`%unload_ext rgpu_client`."""
+    from rgpu_client.notebook import unload
+
+    unload(shell)
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})

@@ -26,6 +26,7 @@ TOPICS = {
     "first-gpu": "a tutorial: your first remote GPU in five minutes",
     "three-people": "a tutorial: share one GPU between three people",
     "glossary": "one word for each thing",
+    "jupyter": "what a cell of a notebook uses: `%load_ext rgpu_client`",
     "json": "what each command prints with --json",
     "kubernetes": "rgpu on Kubernetes",
     "manager": "the manager of a cluster: options, configuration, events and metrics",
@@ -35,6 +36,7 @@ TOPICS = {
     "observe": "rgpu top, logs, reports and metrics",
     "paths": "how a program's path to a server is chosen",
     "placement": "how a manager chooses a card, and how to read `rgpu explain`",
+    "pytest": "tests of GPU code without a GPU: `pytest --rgpu-emulated`",
     "quotas": "how device time is shared, and how exactly",
     "quotas-memory": "how memory is charged",
     "quotas-tenants": "quotas of tenants, and what they lend each other",
@@ -42,6 +44,7 @@ TOPICS = {
     "server": "the server's options and configuration",
     "several-devices": "programs that use several devices",
     "small-cluster": "a manager and a few GPU servers",
+    "systemd": "a server under systemd",
     "transports": "the transports, and what each of them needs",
     "units": "sizes, shares and policies",
 }

@@ -128,7 +128,7 @@ _shtab_rgpu_units_webhook___for_choices=(claims extender)
 _shtab_rgpu_units_webhook___gpu_mem_unit_choices=(GiB MiB)
 _shtab_rgpu_units_webhook___qgpu_policy_choices=(burst fixed)
 _shtab_rgpu_units_webhook___log_level_choices=(debug info warning error)
-_shtab_rgpu_help_pos_0_choices=(agent-node architecture arrays arrays-torch client compatibility containers doctor ci first-gpu three-people glossary json kubernetes manager migrating netprobe nvidia-smi observe paths placement quotas quotas-memory quotas-tenants security server several-devices small-cluster transports units agent agent-node completion demo device-plugin devices doctor drain explain gate-watchdog lease legacy-controllers logs manager node-plugin pool probe ps quota release reserve run serve smi tenants tls token top trace undrain units-webhook)
+_shtab_rgpu_help_pos_0_choices=(agent-node architecture arrays arrays-torch client compatibility containers doctor ci first-gpu three-people glossary jupyter json kubernetes manager migrating netprobe nvidia-smi observe paths placement pytest quotas quotas-memory quotas-tenants security server several-devices small-cluster systemd transports units agent agent-node completion demo device-plugin devices doctor drain explain gate-watchdog lease legacy-controllers logs manager node-plugin pool probe ps quota release reserve run serve smi tenants tls token top trace undrain units-webhook)
 _shtab_rgpu_pos_0_choices=(agent agent-node completion demo device-plugin devices doctor drain explain gate-watchdog lease legacy-controllers logs manager node-plugin pool probe ps quota release reserve run serve smi tenants tls token top trace undrain units-webhook help)
 
 _shtab_rgpu_agent__h_nargs=0
