@@ -91,13 +91,20 @@ def _bytes(text: str, whole_bytes: int | None, accepted: str) -> int:
         return int(number * whole_bytes / 100)
     if unit not in _FACTORS:
         raise UnitError(f"{text!r} has the unit {match[2]!r}; write {accepted}")
+    # Decimal's % fails for numbers with more digits than its precision.
+    if number > MAX_BYTES:
+        raise UnitError(_too_much(text))
     if unit in _WHOLE and number % 1:
         what = "units of 256 MiB" if unit.startswith("v") else "bytes"
         raise UnitError(f"{text!r} is not a whole number of {what}: write {accepted}")
     result = int(number * _FACTORS[unit])
     if result > MAX_BYTES:
-        raise UnitError(f"{text!r} is more than the {format_bytes(MAX_BYTES)} that can be said")
+        raise UnitError(_too_much(text))
     return result
+
+
+def _too_much(text: str) -> str:
+    return f"{text!r} is more than the {format_bytes(MAX_BYTES)} that can be said"
 
 
 def parse_share(text: str) -> int:
@@ -138,7 +145,7 @@ def _cores(text: str, number: Decimal) -> int:
     """Converts GPUManager's vcuda-core: 1 to 100 is a part of one card, 200 is two whole cards."""
     if 1 <= number <= 100 and number % 1 == 0:
         return int(number) * (PPM // 100)
-    if number > 100 and number % 100 == 0:
+    if 100 < number <= 100 * MAX_DEVICES and number % 100 == 0:
         raise UnitError(
             f"{text!r} is {number / 100:g} whole devices, and a session has one: write at most "
             "100vcore and start one program for each device"

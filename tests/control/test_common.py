@@ -56,8 +56,10 @@ def test_bytes(text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "GiB", "-1", "1e9", "2 GiBs", "0x10", "25%", "9999999TiB", "2G", "1.5vmem", "3.5"]
-)
+    "text",
+    ["", "GiB", "-1", "1e9", "2 GiBs", "0x10", "25%", "9999999TiB", "2G", "1.5vmem", "3.5",
+     "9" * 40, "9" * 40 + "vmem", "9" * 5000 + "b"],
+)  # fmt: skip
 def test_what_is_no_number_of_bytes(text: str) -> None:
     with pytest.raises(UnitError) as caught:
         parse_bytes(text)
@@ -106,6 +108,7 @@ def test_shares(text: str, ppm: int) -> None:
         ".",
         "-.5",
         ".5vcore",
+        "9" * 40 + "vcore",
         "-0.1",
         "1.1",
         "101%",
