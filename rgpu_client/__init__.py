@@ -80,11 +80,14 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    module = _LATER.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(module), name)
+# A type checker that saw this function would accept every name.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        module = _LATER.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(module), name)
 
 
 def load_ipython_extension(shell: Any) -> None:

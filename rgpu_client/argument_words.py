@@ -30,5 +30,8 @@ def in_words_of_connect(error: RgpuError) -> RgpuError:
     Commands that the sentence quotes stay unchanged.
     """
     pieces = _QUOTED.split(str(error))
-    pieces[::2] = [_OPTION.sub(r"the argument \1", piece) for piece in pieces[::2]]
+    pieces[::2] = [
+        _OPTION.sub(r"the argument \1", piece).replace("add --wait", "pass wait=True")
+        for piece in pieces[::2]
+    ]
     return type(error)("".join(pieces))

@@ -70,7 +70,7 @@ def claim(
         UsageError: a value is not accepted.
         MissingPartError: the package was not built.
     """
-    return _claim_with(ClientSettings(server, **wishes), transport, wait)
+    return _claim_with(_settings("claim", server, wishes), transport, wait)
 
 
 async def claim_async(
@@ -81,7 +81,7 @@ async def claim_async(
     **wishes: Unpack[Wishes],
 ) -> Lease:
     """As `claim`, for coroutines. A coroutine that is cancelled leaves the line."""
-    settings = ClientSettings(server, **wishes)
+    settings = _settings("claim_async", server, wishes)
     return await in_thread(
         lambda given_up: _claim_with(settings, transport, wait, given_up), Lease.close
     )
@@ -98,10 +98,19 @@ async def connect_async(
 
     Other coroutines must not call `connect` or import a CUDA package meanwhile.
     """
-    settings = ClientSettings(server, **wishes)
+    settings = _settings("connect_async", server, wishes)
     return await in_thread(
         lambda given_up: connect_with(settings, transport, wait, given_up), Lease.close
     )
+
+
+def _settings(function: str, server: str | None, wishes: Wishes) -> ClientSettings:
+    """Returns the settings. TypeError, as Python's own, if there is no such argument."""
+    unknown = sorted(wishes.keys() - Wishes.__annotations__.keys())
+    if unknown:
+        there = ", ".join(["server", *Wishes.__annotations__, "transport", "wait"])
+        raise TypeError(f"{function}() has no argument {unknown[0]!r}; there are: {there}")
+    return ClientSettings(server, **wishes)
 
 
 def _claim_with(

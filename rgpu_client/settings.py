@@ -90,7 +90,7 @@ def configured_server(option: str | None, environment: Mapping[str, str]) -> End
     if not text:
         return DEFAULT_SERVER
     try:
-        return parse_endpoint(text)
+        return parse_endpoint(_text(text))
     except UsageError as error:
         raise UsageError(f"{'--server' if option else 'RGPU_SERVER'}: {error}") from None
 

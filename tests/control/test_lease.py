@@ -251,3 +251,28 @@ def test_every_name_of_the_package_is_there_and_explained() -> None:
     for name in rgpu_client.__all__:
         assert getattr(rgpu_client, name).__doc__, name
     assert set(rgpu_client.__all__) <= set(dir(rgpu_client))
+
+
+def test_a_wrong_argument_is_named_in_the_words_of_the_function(address: str) -> None:
+    for wrong, complaint in (
+        (lambda: rgpu_client.claim(address, memroy="1GiB"), "claim() has no argument 'memroy'"),
+        (
+            lambda: asyncio.run(rgpu_client.claim_async(address, memroy=1)),
+            "claim_async() has no argument 'memroy'; there are: server, memory, device, share,",
+        ),
+    ):
+        with pytest.raises(TypeError) as caught:
+            wrong()
+        assert complaint in str(caught.value)
+    for call in (rgpu_client.devices, rgpu_client.claim):
+        with pytest.raises(rgpu_client.UsageError, match="5 is not a text"):
+            call(5)  # type: ignore[arg-type]
+
+
+def test_a_refusal_for_want_of_room_names_the_argument_that_waits(address: str) -> None:
+    with (
+        rgpu_client.claim(address, memory="700MiB"),
+        pytest.raises(rgpu_client.NoSessionError, match="pass wait=True to wait in line") as caught,
+    ):
+        rgpu_client.claim(address, memory="700MiB")
+    assert "--" not in str(caught.value)
