@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rgpu_client.device_names import parse_devices
 from rgpu_client.sizes import (
+    check_share_and_limit,
     parse_cap,
     parse_guarantee,
     parse_limit_of_memory,
@@ -18,7 +19,7 @@ from rgpu_client.sizes import (
 from rgpu_common.endpoints import DEFAULT_PORT, Endpoint, TcpEndpoint, parse_endpoint
 from rgpu_common.errors import UsageError
 from rgpu_common.sharing import parse_policy
-from rgpu_common.units import PPM, format_share, parse_share, plain
+from rgpu_common.units import PPM, parse_share, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -150,8 +151,4 @@ def _check_shares(found: Mapping[str, str]) -> None:
     if "RGPU_SHARE" not in found or "RGPU_LIMIT" not in found:
         return
     share, limit = parse_share(found["RGPU_SHARE"]), parse_share(found["RGPU_LIMIT"])
-    if share > limit:
-        raise UsageError(
-            f"the share {format_share(share)} is above its limit {format_share(limit)}; "
-            "raise the limit or ask for a smaller share"
-        )
+    check_share_and_limit(share, limit)

@@ -9,7 +9,7 @@ from rgpu_client.device_names import parse_devices
 from rgpu_client.variables import variable
 from rgpu_common.errors import UsageError
 from rgpu_common.sharing import MAX_PRIORITY, MAX_WEIGHT, SharePolicy, parse_policy
-from rgpu_common.units import Memory, parse_memory, parse_share
+from rgpu_common.units import Memory, format_share, parse_memory, parse_share
 from rgpu_common.wire.handshake import MAX_NAME_BYTES
 
 if TYPE_CHECKING:
@@ -70,6 +70,19 @@ def sizes_of(environment: Mapping[str, str]) -> Sizes:
         tenant=variable(environment, "RGPU_TENANT", parse_name) or "",
         key=variable(environment, "RGPU_LEASE", parse_name) or "",
     )
+
+
+def check_share_and_limit(share_ppm: int, limit_ppm: int) -> None:
+    """Checks a share against its limit; 0: none was named.
+
+    Raises:
+        UsageError: the share is above its limit.
+    """
+    if share_ppm > limit_ppm > 0:
+        raise UsageError(
+            f"the share {format_share(share_ppm)} is above its limit {format_share(limit_ppm)}; "
+            "raise the limit or ask for a smaller share"
+        )
 
 
 def parse_limit_of_memory(text: str) -> Memory:

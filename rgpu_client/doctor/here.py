@@ -13,22 +13,24 @@ from netprobe.schemes import scheme_of
 from rgpu_client.program_environment import HIDE_NVJITLINK, library_path
 from rgpu_client.session.paths import check_others, transport_of, workload_of
 from rgpu_client.settings import DEFAULT_SERVER
-from rgpu_client.sizes import sizes_of
+from rgpu_client.sizes import check_share_and_limit, sizes_of
 from rgpu_client.variables import check_flags, flag
 from rgpu_common import release
 from rgpu_common.credentials import configured_access_token
-from rgpu_common.doctor.findings import note, ok, warning, wrong
+from rgpu_common.doctor.findings import Level, failed, note, ok, warning, wrong
 from rgpu_common.doctor.libraries import CLIENT, library_findings
 from rgpu_common.doctor.versions import INSTALL_AGAIN
+from rgpu_common.errors import UsageError
 from rgpu_common.log_level import log_level
 from rgpu_common.variables import KNOWN, meant_by
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from rgpu_common.doctor.findings import Finding
 
+CORRECT_VARIABLE = "correct the variable; `rgpu help client` lists them"
 _DRIVER = "libcuda.so.1"
 # Variables that name a file, and whether it must be a secret.
 _FILES = {
@@ -45,7 +47,7 @@ def named_server(arguments: argparse.Namespace) -> str:
 
 
 def variables(arguments: argparse.Namespace) -> Iterator[Finding]:
-    """Yields misspelt variables. UsageError: a variable has a value that is not accepted."""
+    """Yields misspelt variables, and each whose value is not accepted."""
     del arguments
     for name in sorted(os.environ):
         meant = meant_by(name)
@@ -54,14 +56,28 @@ def variables(arguments: argparse.Namespace) -> Iterator[Finding]:
                 "variables", f"{name} is no variable of rgpu and changes nothing",
                 f"set {meant} instead, if you mean that",
             )  # fmt: skip
-    sizes_of(os.environ)
-    transport_of(None, os.environ)
-    workload_of(os.environ)
-    check_others(os.environ)
-    check_flags(os.environ)
-    log_level(os.environ)
     there = sorted(KNOWN & set(os.environ))
+    refused = [error for name in there if (error := _refused({name: os.environ[name]}))]
+    # Each value may be accepted, and not all of them together.
+    together = None if refused else _refused(os.environ)
+    for error in [*refused, together] if together else refused:
+        yield failed("variables", error, CORRECT_VARIABLE)
     yield ok("variables", f"set: {', '.join(there)}" if there else "no variable of rgpu is set")
+
+
+def _refused(environment: Mapping[str, str]) -> UsageError | None:
+    """Returns why a run with these variables would be refused."""
+    try:
+        sizes = sizes_of(environment)
+        check_share_and_limit(sizes.share_ppm, sizes.limit_ppm)
+        transport_of(None, environment)
+        workload_of(environment)
+        check_others(environment)
+        check_flags(environment)
+        log_level(environment)
+    except UsageError as error:
+        return error
+    return None
 
 
 def driver(arguments: argparse.Namespace) -> Iterator[Finding]:
@@ -121,10 +137,11 @@ def libraries(arguments: argparse.Namespace) -> Iterator[Finding]:
 def token(arguments: argparse.Namespace) -> Iterator[Finding]:
     """Yields whether the credentials can be read. UsageError: the access token cannot."""
     del arguments
-    for name, secret in _FILES.items():
-        text = os.environ.get(name)
-        if text:
-            yield from _file(name, Path(text), secret=secret)
+    named = {name: Path(text) for name in _FILES if (text := os.environ.get(name))}
+    found = [_file(name, path, secret=_FILES[name]) for name, path in named.items()]
+    yield from found
+    if any(one.level is Level.ERROR for one in found):
+        return
     if not configured_access_token(os.environ):
         yield ok("token", "no access token is set, which a server of this machine does not need")
     elif not os.environ.get("RGPU_TOKEN_FILE"):
@@ -134,15 +151,13 @@ def token(arguments: argparse.Namespace) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _file(name: str, path: Path, *, secret: bool) -> Iterator[Finding]:
+def _file(name: str, path: Path, *, secret: bool) -> Finding:
     try:
         mode = path.stat().st_mode
         if not os.access(path, os.R_OK):
             raise PermissionError(0, "you may not read it")
     except OSError as error:
-        yield wrong("token", f"{name}={path} cannot be read: {error.strerror}", f"correct {name}")
-        return
+        return wrong("token", f"{name}={path} cannot be read: {error.strerror}", f"correct {name}")
     if secret and stat.S_ISREG(mode) and mode & 0o077:
-        yield warning("token", f"other users can read {path} ({name})", f"chmod 600 {path}")
-    else:
-        yield ok("token", f"{name}={path}")
+        return warning("token", f"other users can read {path} ({name})", f"chmod 600 {path}")
+    return ok("token", f"{name}={path}")

@@ -14,6 +14,7 @@ from rgpu_client.doctor.here import named_server
 from rgpu_client.session.command import tunnel_to
 from rgpu_client.sizes import Sizes, sizes_of
 from rgpu_common import release
+from rgpu_common.credentials import configured_access_token
 from rgpu_common.doctor.findings import failed, note, ok, warning, wrong
 from rgpu_common.endpoints import UcxEndpoint, parse_endpoint
 from rgpu_common.errors import RgpuError, UsageError
@@ -53,7 +54,17 @@ def server(arguments: argparse.Namespace) -> Iterator[Finding]:
         took = format_seconds(found.found.handshake)
         yield ok("port", f"an rgpu server answers at {name} within {took}")
         yield from _paths(found)
-        yield from _asked(name, found)
+        if _has_readable_token():
+            yield from _asked(name, found)
+
+
+def _has_readable_token() -> bool:
+    """Returns whether the server can be asked. The check of the token says why not."""
+    try:
+        configured_access_token(os.environ)
+    except UsageError:
+        return False
+    return True
 
 
 def _paths(found: Survey) -> Iterator[Finding]:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 # An entry point of the group has the name of a kind of machine and loads its checks.
 GROUP = "rgpu.doctors"
 _EPILOG = (
-    "Exit code: 0 if nothing is wrong, else 1. `rgpu help doctor` says what is looked at, and what "
-    "each finding means."
+    "Exit code: 1 if there is an error, else 0. `rgpu help doctor` says what is looked at, and "
+    "what each finding means."
 )
 
 

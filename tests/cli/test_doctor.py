@@ -90,6 +90,20 @@ def test_a_misspelt_variable_and_a_wrong_value(running: Server) -> None:
     assert not those(found, "token", "error")
 
 
+def test_every_wrong_value_is_found_at_once(running: Server) -> None:
+    wrong = {"RGPU_MEMORY": "lots", "RGPU_SHARE": "200%", "RGPU_POLICY": "?", "RGPU_RESUME": "si"}
+    found = findings("--server", running.tcp, code=1, **wrong)
+    sentences = those(found, "variables", "error").splitlines()
+    assert len(sentences) == len(wrong)
+    assert all(any(name in one for one in sentences) for name in wrong)
+
+
+def test_values_that_are_accepted_each_and_not_together(running: Server) -> None:
+    found = findings("--server", running.tcp, code=1, RGPU_SHARE="50%", RGPU_LIMIT="20%")
+    (said,) = those(found, "variables", "error").splitlines()
+    assert said.startswith("the share 50% is above its limit 20% -> raise the limit")
+
+
 def test_a_secret_that_others_can_read(tmp_path: Path, running: Server) -> None:
     file = tmp_path / "alice.token"
     file.write_text("rgpu_x\n")
@@ -101,7 +115,8 @@ def test_a_secret_that_others_can_read(tmp_path: Path, running: Server) -> None:
     assert not those(found, "token", "warning")
     missing = str(tmp_path / "missing")
     found = findings("--server", running.tcp, code=1, RGPU_TOKEN_FILE=missing)
-    assert f"RGPU_TOKEN_FILE={missing} cannot be read" in those(found, "token", "error")
+    (said,) = those(found, "token", "error").splitlines()
+    assert f"RGPU_TOKEN_FILE={missing} cannot be read" in said
 
 
 def test_an_access_token_that_the_server_does_not_know(tmp_path: Path) -> None:
