@@ -10,10 +10,8 @@ processors and this process the other, as two machines would, so both compute wi
 from __future__ import annotations
 
 import os
-import socket
 import statistics
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 
 import numpy as np
@@ -21,6 +19,7 @@ import numpy as np
 from benchmarks.arrays import places
 from benchmarks.arrays.far import far
 from benchmarks.arrays.installed import installed
+from benchmarks.arrays.raw import peer
 from benchmarks.arrays.timing import once
 from benchmarks.harness import Row, arguments, rate, report
 from benchmarks.server import Server
@@ -29,44 +28,25 @@ PARTS = ("issue", "programs", "steps", "bulk", "far", "install")
 BULK_BYTES = 64 << 20
 
 
-def raw_copy(payload: memoryview) -> float:
-    """Seconds to send so many bytes through a Unix socket into memory."""
-    ours, theirs = socket.socketpair()
-    into = bytearray(len(payload))
-
-    def receive() -> None:
-        view = memoryview(into)
-        while view:
-            view = view[theirs.recv_into(view) :]
-
-    reader = threading.Thread(target=receive)
-    reader.start()
-
-    def send() -> None:
-        ours.sendall(payload)
-        reader.join()
-
-    seconds = once(send)
-    ours.close()
-    theirs.close()
-    return seconds
-
-
-def bulk(rounds: int) -> Iterator[Row]:
-    """Rows of uploads and downloads, beside a raw copy of the same kind."""
+def bulk(rounds: int, node: str) -> Iterator[Row]:
+    """Rows of uploads and downloads, beside raw copies between the same processors."""
     import rgpu_client.cupy as cp
 
     host = np.random.default_rng(1).integers(0, 255, BULK_BYTES, dtype=np.uint8)
     there = cp.asarray(host)
-    calls = (lambda: cp.asarray(host)[0].get(), there.get)
-    found = [(raw_copy(memoryview(host)), *map(once, calls)) for _ in range(rounds + 1)]
-    # The first round warms up.
-    raw, up, down = map(statistics.median, zip(*found[1:], strict=True))
-    for name, seconds in (("upload", up), ("download", down)):
-        yield rate(f"{name} of 64 MiB", "MiB/s", 64 / seconds, 64 / raw, 0.8)
+    with peer(node, BULK_BYTES) as raw:
+        ways: dict[str, tuple[Callable[[], float], Callable[[], object]]] = {
+            "upload": (raw.up, lambda: cp.asarray(host)[0].get()),
+            "download": (raw.down, there.get),
+        }
+        for name, (floor, ours) in ways.items():
+            # The first round warms up.
+            found = [(floor(), once(ours)) for _ in range(rounds + 1)][1:]
+            least, seconds = map(statistics.median, zip(*found, strict=True))
+            yield rate(f"{name} of 64 MiB", "MiB/s", 64 / seconds, 64 / least, 0.8)
 
 
-def measured(parts: list[str], rounds: int) -> Iterator[Row]:
+def measured(parts: list[str], rounds: int, node: str) -> Iterator[Row]:
     """The rows that were asked for, of those that need the server."""
     from benchmarks.arrays import with_cupy
 
@@ -84,7 +64,7 @@ def measured(parts: list[str], rounds: int) -> Iterator[Row]:
         yield from with_torch.steps(rounds)
         yield from with_torch.over_local(rounds)
     if "bulk" in parts:
-        yield from bulk(rounds)
+        yield from bulk(rounds, node)
 
 
 def main() -> None:
@@ -97,7 +77,7 @@ def main() -> None:
         rows += installed(rounds)
     with Server(device="emulated:8GiB", before=("taskset", "-c", node)) as server:
         os.environ.update(RGPU_SERVER=server.unix, RGPU_MEMORY="6GiB", RGPU_LEASE="arrays")
-        rows += measured(asked.parts, rounds)
+        rows += measured(asked.parts, rounds, node)
     report("arrays", rows, asked.json)
 
 
