@@ -102,8 +102,9 @@ class Journal:
             return
         for key in (("lease", lease), ("session", str(session) if session else "")):
             if key[1]:
-                self._owners.pop(key, None)
-                self._owners[key] = tenant, lease
+                # The first event of a lease names its owner; a later one may be about another.
+                owner, of = self._owners.pop(key, (tenant, lease))
+                self._owners[key] = owner, of or lease
         while len(self._owners) > _MOST_OWNERS:
             self._owners.popitem(last=False)
 

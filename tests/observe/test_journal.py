@@ -51,6 +51,14 @@ def test_a_tenant_sees_its_own_events_and_none_of_the_server() -> None:
     assert len(all_of(journal)) == 3
 
 
+def test_an_event_about_a_lease_does_not_make_it_another_tenants() -> None:
+    journal = make_journal()
+    journal.happened("lease_granted", {"lease": "lease-1", "tenant": "alice"})
+    journal.happened("lease_updated", {"lease": "lease-1", "tenant": "ops"})
+    journal.happened("lease_ended", {"lease": "lease-1"})
+    assert [entry.tenant for entry in all_of(journal)] == ["alice", "ops", "alice"]
+
+
 def test_a_tenant_does_not_take_the_room_of_others() -> None:
     journal = make_journal()
     journal.happened("lease_refused", {"tenant": "bob", "sentence": "too much"})
