@@ -8,7 +8,7 @@ BUILD ?= build/dev
 PAGES := $(shell git ls-files '*.md' ':!docs/reference/cuda.md' ':!docs/reference/nvml.md' ':!docs/reference/ptx.md' ':!tests/spec/golden' 2>/dev/null)
 CXX_FILES := $(shell git ls-files '*.cc' '*.h' ':!tests/spec/golden' 2>/dev/null)
 
-.PHONY: dev gen man site check tidy test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick fuzz-seam compat gpu-check demo-cluster demo-manager containers k8s k8s-record format clean
+.PHONY: dev gen man site page page-check pictures check tidy test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick fuzz-seam compat gpu-check demo-cluster demo-manager containers k8s k8s-record format clean
 
 dev: ## a virtual environment with everything, rgpu installed in it
 	$(PYTHON) -m venv $(VENV)
@@ -38,12 +38,26 @@ SITE ?= build/site
 site: ## the documentation as a site; a broken link or a name without a text is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir $(abspath $(SITE))
 
+page: ## builds the page for browsers from web/, which needs Node 20 or newer
+	cd web && npm ci --no-audit --no-fund && npm run check && npm run build
+
+page-check: ## whether the page that is committed is what web/ builds
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT \
+	  && cd web && npm ci --no-audit --no-fund --silent && npm run --silent check \
+	  && npm run --silent build -- --logLevel error --outDir "$$folder" \
+	  && diff -r "$$folder" ../rgpu_server/web/static \
+	  || { echo "the page is not what web/ builds: run make page and commit it" >&2; exit 1; }
+
+pictures: ## the pictures of docs/how-to/web-page.md, by the tests of the page
+	RGPU_TEST_SCREENSHOTS=$(abspath docs/images) $(BIN)/pytest -n 0 tests/web_page
+
 check: ## everything that reads the code without running it
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@echo clang-format; $(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
+	$(BIN)/python scripts/check_page.py
 	$(BIN)/codespell
 	@echo proselint; $(BIN)/proselint check --config scripts/proselint.json $(PAGES)
 	@echo mdformat; $(BIN)/mdformat --check $(PAGES)

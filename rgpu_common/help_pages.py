@@ -47,6 +47,7 @@ TOPICS = {
     "systemd": "a server under systemd",
     "transports": "the transports, and what each of them needs",
     "units": "sizes, shares and policies",
+    "web-page": "a server or a cluster in a browser: `--web`",
 }
 _FOLDER = "help"
 # Images, and comments for those who run the pages' commands.

@@ -28,6 +28,7 @@ from rgpu_server.config_kinds import (
 from rgpu_server.core.model import DEFAULT_POOL
 from rgpu_server.core.policy import Policy, TenantPolicy
 from rgpu_server.identity.settings import Identity, Tls
+from rgpu_server.web.settings import Web
 
 if TYPE_CHECKING:
     from rgpu_common.endpoints import Endpoint
@@ -258,6 +259,7 @@ class ServerConfig:
     enforcement: Enforcement = part(Enforcement)
     emulated: Emulated = part(Emulated)
     observing: Observing = part(Observing)
+    web: Web = part(Web)
     probe: ProbeOptions = part(ProbeOptions)
     identity: Identity = part(Identity)
     tls: Tls = part(Tls)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rgpu_common.errors import ConfigError
 from rgpu_server.default_devices import check_compiler
 from rgpu_server.identity.access_tokens import existing_access_tokens
+from rgpu_server.web.opening import check_parts
 
 if TYPE_CHECKING:
     from rgpu_server.config import ServerConfig
@@ -38,6 +39,8 @@ def check_files(config: ServerConfig) -> None:
     config.identity.claim_access()
     if config.cluster.join and config.cluster.token_file:
         _try_file("cluster.token", Path(config.cluster.token_file))
+    if config.web.listen is not None:
+        check_parts()
     if any(device.kind == "emulated" for device in config.devices):
         check_compiler()
 

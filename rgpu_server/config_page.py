@@ -39,6 +39,7 @@ _TABLES = {
     "emulated": "emulated devices",
     "metrics": "what Prometheus reads",
     "record": "the record of usage",
+    "web": "the page for browsers",
     "probe": "measurements of the network",
     "cluster": "the cluster that the server joins",
 }

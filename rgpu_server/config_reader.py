@@ -19,6 +19,7 @@ from rgpu_server.core.model import DEFAULT_POOL, RefusedError
 from rgpu_server.core.shares import settle
 from rgpu_server.identity.access_tokens import default_tokens_file
 from rgpu_server.identity.settings import with_default_tokens_file
+from rgpu_server.web.settings import check_web
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,7 +44,8 @@ def load_config(
     config = fill(ServerConfig, root, said)
     if not config.devices:
         config = replace(config, devices=parse_devices(default_devices()))
-    if not config.insecure and not all(endpoint.loopback for endpoint in config.listen):
+    reached = (*config.listen, *([config.web.listen] if config.web.listen else []))
+    if not config.insecure and not all(endpoint.loopback for endpoint in reached):
         config = replace(config, identity=with_default_tokens_file(config.identity, config.tls))
     _check_shares(config, wrong)
     _check_parts(config, wrong)
@@ -124,6 +126,12 @@ def _check_listeners(config: ServerConfig) -> None:
             "which is then read), name another tokens file (--tokens FILE), listen on 127.0.0.1 or "
             "a Unix socket, or say --insecure if the network is trusted"
         )
+    check_web(
+        config.web,
+        config.listen,
+        identified=bool(config.insecure or config.identity.tokens),
+        certificate=bool(config.tls.certificate and config.tls.key),
+    )
     metrics = config.metrics
     if metrics is not None and not metrics.loopback and not (config.insecure or config.watched):
         raise UsageError(

@@ -42,6 +42,7 @@ from rgpu_server.reserved import ReservedFile
 from rgpu_server.service.api import Services, start_api
 from rgpu_server.service.control import Control
 from rgpu_server.service.frontdoor import FrontDoor
+from rgpu_server.service.observing import ObserveService
 from rgpu_server.service.offers import NetworkService, offered
 from rgpu_server.service.onlookers import Onlookers
 from rgpu_server.service.probes import Probes, responder_report
@@ -49,6 +50,7 @@ from rgpu_server.service.taken import check_free
 from rgpu_server.tokens.home import InUseError, open_state, state_path
 from rgpu_server.tokens.link import TokenLink
 from rgpu_server.tokens.protocol import Setup
+from rgpu_server.web.opening import WebDoor, server_pages
 from rgpu_server.workers.compiler import Compilers
 from rgpu_server.workers.groups import describe
 from rgpu_server.workers.kernel_cache import forget_passing, kernel_cache
@@ -113,6 +115,7 @@ class Daemon:
         self.door = FrontDoor(desk, onlookers, self.probes, api_path, config.limits)
         house = House(self.authenticator, self.isolation, self.door.enter_inside)
         self._entrances = Entrances(config, self.door, house)
+        self._web = WebDoor(config.web, config.tls, self.authenticator)
 
     def _equipment(self) -> Equipment:
         return Equipment(
@@ -142,19 +145,22 @@ class Daemon:
             self.recorder.start()
             guard = Guard(self.authenticator, self.door.callers)
             agency = Agency(self._config.cluster, bound, self._membership())
-            api = await start_api(self._services(agency), self._api_address, guard)
+            services = self._services(agency)
+            api = await start_api(services, self._api_address, guard)
             self._on_signals()
             self.conductor.feed(Started())
             self._keep_reservations()
             self.door.start()
             # Last of all, so that /health answers when sessions can be opened.
             metrics = await self._start_metrics()
+            await self._web.open(server_pages(services))
             joining = agency.join()
             ready(bound)
             await self._stop.wait()
         finally:
             if joining is not None:
                 await joining.close()
+            await self._web.close()
             await self.door.stop()
             self.probes.close()
             self._onlooking.close()
@@ -187,7 +193,8 @@ class Daemon:
         network = NetworkService(self.probes.identity, self.probes.endpoints)
         orders = NodeOrderService(agency, self._claims)
         control = Control(self.conductor)
-        return Services(self.observer, control, self.recorder, network, orders, self.log)
+        observing = ObserveService(self.observer, self.recorder)
+        return Services(self.observer, control, network, orders, self.log, observing)
 
     def collector(self) -> Collector:
         """Returns the collector of this server's metrics."""
@@ -234,7 +241,7 @@ class Daemon:
 
     def _hang_up(self) -> None:
         """SIGHUP: who serves with certificates wants them read again, else a terminal is gone."""
-        if self._entrances.reload():
+        if any([self._entrances.reload(), self._web.reload()]):
             return
         if any(speaks_tls(endpoint) for endpoint in self._config.listen):
             log.info("the gateway for grpcs: reads its certificates again when they change")

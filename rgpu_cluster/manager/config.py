@@ -17,6 +17,7 @@ from rgpu_common.keys import Option, fill, key, part
 from rgpu_server.config_kinds import Each, Listeners, MetricsAddress
 from rgpu_server.identity.access_tokens import check_tenant, default_tokens_file
 from rgpu_server.identity.settings import Identity, Tls, with_default_tokens_file
+from rgpu_server.web.settings import Web, check_web
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,6 +112,7 @@ class ManagerConfig:
         "Serve Prometheus metrics (`/metrics`) and `/health` at this address.",
         option=Option("--metrics", "HOST:PORT"), unset="none", inline=True,
     )  # fmt: skip
+    web: Web = part(Web)
     tenants: dict[str, TenantQuota] = key(
         "tenants", Each(TenantQuota), {}, "What one tenant may have of the cluster."
     )  # fmt: skip
@@ -128,7 +130,8 @@ def load_manager_config(path: Path | None, said: Mapping[str, Any]) -> ManagerCo
     for tenant in set(config.tenants) - {OTHERS}:
         check_tenant(tenant)
     wide = [e for e in config.listen if not getattr(e, "loopback", True)]
-    if wide and not config.insecure:
+    page = config.web.listen
+    if (wide or (page is not None and not page.loopback)) and not config.insecure:
         identity = with_default_tokens_file(config.identity, config.tls)
         config = replace(config, identity=identity)
     if not config.listen:
@@ -148,6 +151,12 @@ def load_manager_config(path: Path | None, said: Mapping[str, Any]) -> ManagerCo
             "and use access tokens"
         )
     known = config.identity.tokens or config.tls.client_ca
+    check_web(
+        config.web,
+        config.listen,
+        identified=bool(config.insecure or config.identity.tokens),
+        certificate=bool(config.tls.certificate and config.tls.key),
+    )
     if wide and not config.insecure and not known:
         raise UsageError(
             f"{wide[0]} can be reached from other machines and nothing says who joins and who "

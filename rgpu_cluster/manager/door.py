@@ -11,6 +11,7 @@ from rgpu_cluster.manager.certificates import tenant_of
 from rgpu_server.core.model import Code, Refusal
 from rgpu_server.identity.guard import bearer
 from rgpu_server.service.callers import LOCAL, Caller
+from rgpu_server.web.calls import OwnCall
 
 if TYPE_CHECKING:
     from grpc.aio import ServicerContext as Context
@@ -38,6 +39,8 @@ class Door:
 
     async def admit(self, context: Context) -> Identity:
         """Returns who calls; ends the call of a stranger."""
+        if isinstance(context, OwnCall):
+            return context.identity  # another door of this process has identified the caller
         caller = self._caller(context)
         found = self._authenticator.admit(caller, bearer(context.invocation_metadata()))
         if isinstance(found, Refusal):

@@ -22,6 +22,7 @@ from rgpu_cluster.manager.early import Early
 from rgpu_cluster.manager.metrics import ManagerCollector
 from rgpu_cluster.manager.nodes import AgentService
 from rgpu_cluster.manager.shell import Shell
+from rgpu_cluster.manager.web_pages import ClusterPages
 from rgpu_common.clusters import MAX_MESSAGE_BYTES
 from rgpu_common.endpoints import TcpEndpoint, TlsEndpoint
 from rgpu_common.errors import ServerError
@@ -32,6 +33,7 @@ from rgpu_server.identity.authenticator import Authenticator
 from rgpu_server.observe.metrics import Metrics
 from rgpu_server.service.offers import UNSPECIFIED
 from rgpu_server.service.taken import check_free
+from rgpu_server.web.opening import WebDoor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,6 +81,7 @@ class ManagerServer:
         self._early = Early(door)
         self._agents = AgentService(self.shell, door)
         self._clients = ManagerService(self.shell, self._agents, door)
+        self._web = WebDoor(config.web, config.tls, self._authenticator)
         self._stop = asyncio.Event()
 
     async def run(self, ready: Callable[[Sequence[Endpoint]], None]) -> None:
@@ -98,9 +101,11 @@ class ManagerServer:
                 )
                 where = await metrics.start(self._config.metrics)
                 log.info("metrics on http://%s/metrics", where)
+            await self._web.open(lambda _: ClusterPages(self._clients, self.shell))
             ready(bound)
             await self._stop.wait()
         finally:
+            await self._web.close()
             if metrics is not None:
                 await metrics.close()
             await server.stop(_GRACE_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -13,7 +14,7 @@ from rgpu_server.core.model import Code, Refusal
 from rgpu_server.service.callers import Caller
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from grpc.aio import ServicerContext as Context
 
@@ -43,6 +44,18 @@ _known: ContextVar[Known] = ContextVar("known")
 def known() -> Known:
     """Returns the caller of the running call; raises LookupError outside of one."""
     return _known.get()
+
+
+@contextlib.contextmanager
+def acting_as(caller: Known) -> Iterator[None]:
+    """The caller of the calls that this process makes of its own services in the block: who asked
+    for them by another door, as that door has identified them.
+    """
+    before = _known.set(caller)
+    try:
+        yield
+    finally:
+        _known.reset(before)
 
 
 class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]

@@ -77,5 +77,12 @@ _WORDS: dict[str, Callable[[Fields], str]] = {
     ),
     "session_fenced": lambda fields: f"session {fields.get('session')}: {fields.get('sentence')}",
     "session_ended": _session_ended,
+    "page_order_carried_out": lambda fields: (
+        f"{fields.get('by')}, on the page: {fields.get('sentence')}"
+    ),
+    "page_order_refused": lambda fields: (
+        f"{fields.get('by')}, on the page: {fields.get('order')} was refused: "
+        f"{fields.get('sentence')}"
+    ),
     "worker_printed": lambda fields: f"worker {fields.get('worker')}: {fields.get('text')}",
 }

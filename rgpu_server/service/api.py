@@ -27,6 +27,7 @@ from rgpu_common.v1 import (
 from rgpu_common.wire.frame import WIRE_MAJOR, WIRE_MINOR
 from rgpu_server.core.model import Code, Refusal
 from rgpu_server.identity.guard import Guard, known
+from rgpu_server.observe.audit import audit
 from rgpu_server.service.logs import LogService
 from rgpu_server.service.messages import (
     change_of,
@@ -39,7 +40,6 @@ from rgpu_server.service.messages import (
     waiting_message,
     wish_of,
 )
-from rgpu_server.service.observing import ObserveService
 
 if TYPE_CHECKING:
     from grpc.aio import ServicerContext as Context
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from rgpu_common.v1.orders_pb2_grpc import NodeOrderServiceServicer
     from rgpu_server.core.actions import Answer
     from rgpu_server.observe.lease_log import LeaseLog
-    from rgpu_server.observe.recorder import Recorder
     from rgpu_server.observe.snapshot import Observer
     from rgpu_server.service.control import Control
+    from rgpu_server.service.observing import ObserveService
     from rgpu_server.service.offers import NetworkService
 
 MAX_NAME_CHARACTERS = 256
@@ -113,6 +113,8 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
         wish, ttl = wish_of(request), request.ttl_seconds
         passes_line = known().identity.operator and not request.behind_line
         granted = self._control.grant(tenant, request.key, wish, ttl, passes_line=passes_line)
+        if isinstance(granted, Refusal):
+            audit("lease_refused", tenant=tenant, key=request.key, sentence=granted.sentence)
         answer = await _answered(granted, context)
         return lease_pb2.GrantLeaseResponse(lease=self._lease(answer.lease))
 
@@ -246,10 +248,10 @@ class Services:
 
     observer: Observer
     control: Control
-    recorder: Recorder
     network: NetworkService
     orders: NodeOrderServiceServicer
     log: LeaseLog
+    observing: ObserveService
 
 
 async def start_api(services: Services, address: str, guard: Guard) -> grpc.aio.Server:
@@ -270,8 +272,7 @@ async def start_api(services: Services, address: str, guard: Guard) -> grpc.aio.
     lease_pb2_grpc.add_LeaseServiceServicer_to_server(LeaseService(observer, control), server)
     session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(observer), server)
     node_pb2_grpc.add_NodeServiceServicer_to_server(NodeService(observer, control), server)
-    service = ObserveService(observer, services.recorder)
-    observe_pb2_grpc.add_ObserveServiceServicer_to_server(service, server)
+    observe_pb2_grpc.add_ObserveServiceServicer_to_server(services.observing, server)
     log_pb2_grpc.add_LogServiceServicer_to_server(LogService(services.log), server)
     network_pb2_grpc.add_NetworkServiceServicer_to_server(services.network, server)
     orders_pb2_grpc.add_NodeOrderServiceServicer_to_server(services.orders, server)
