@@ -143,7 +143,9 @@ def test_a_token_that_is_revoked_ends_the_view(server: Server, keys: Keys) -> No
         next(one for one in stream if one.startswith(b"data: "))
         done = run_rgpu_plain("token", "revoke", row.id, "--tokens", str(keys.path))
         assert done.returncode == 0, done.stderr
-        assert stream.read().endswith(b"0\r\n\r\n")  # the end of the stream
+        rest = stream.read()
+    # The end of the stream.
+    assert rest.endswith(b"0\r\n\r\n"), (rest[-500:], server.log[-20:])
     assert asked(server, "GET", "/api/hello", **bearer(token)).status == 401
 
 
