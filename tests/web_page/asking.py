@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any
 
+from helpers.manager import ManagerProcess
 from helpers.server import Server
 
 from web_page.browser import address
@@ -30,7 +31,9 @@ class Answer:
         return str(self.body["message"])
 
 
-def asked(server: Server, method: str, path: str, body: str = "", **headers: str) -> Answer:
+def asked(
+    server: Server | ManagerProcess, method: str, path: str, body: str = "", **headers: str
+) -> Answer:
     """Asks the page; a header's name has _ in place of -."""
     host = address(server.log).split("//")[1].rstrip("/")
     with closing(http.client.HTTPConnection(host, timeout=30)) as line:
@@ -44,7 +47,9 @@ def bearer(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"}
 
 
-def ordered(server: Server, order: str, token: str = "", **fields: object) -> Answer:
+def ordered(
+    server: Server | ManagerProcess, order: str, token: str = "", **fields: object
+) -> Answer:
     """Gives an order as the page does."""
     who = bearer(token) if token else {}
     secret = asked(server, "GET", "/api/hello", **who).body["secret"]
@@ -53,7 +58,7 @@ def ordered(server: Server, order: str, token: str = "", **fields: object) -> An
     return asked(server, "POST", "/api/order", body, **named)
 
 
-def state(server: Server, token: str = "") -> dict[str, dict[str, Any]]:
+def state(server: Server | ManagerProcess, token: str = "") -> dict[str, dict[str, Any]]:
     """Returns the tables of the first message of the live view."""
     host, _, port = address(server.log).split("//")[1].rstrip("/").partition(":")
     with socket.create_connection((host, int(port)), 30) as line, line.makefile("rb") as stream:

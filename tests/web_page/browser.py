@@ -83,8 +83,8 @@ class Visitor:
         dialog.get_by_role("button", name=name).click()
 
     def says(self, text: str | re.Pattern[str]) -> None:
-        """Waits until the page says this of the last order."""
-        self.page.locator(".said").filter(has_text=text).wait_for()
+        """Waits until the page says this of the last order, to screen readers too."""
+        self.page.get_by_role("status").filter(has_text=text).wait_for()
 
     def picture(self, name: str, *, height: int = 900) -> None:
         """Writes a picture of the page down to its end, or to `height`, for the documentation, if

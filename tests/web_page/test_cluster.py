@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ from helpers.manager import ManagerProcess
 from helpers.nodes import Nodes, start, started, where
 from helpers.waiting import wait_until
 
+from web_page.asking import asked, bearer, ordered, state
 from web_page.browser import Visitor, address, window
 
 
@@ -87,6 +89,7 @@ def test_the_cluster_and_who_is_where(
             other.row("Cards", second).wait_for()
             other.row("Cards", f"{node}/0").filter(has_text="1 of other tenants").wait_for()
             assert request not in str(other.page.content())
+        check_what_another_tenant_may(manager, keys, request)
         page.go("Queue")
         page.row("Queue", "bob").filter(has_text="cards cannot be used").wait_for()
         check_decision(page, request, node)
@@ -97,6 +100,18 @@ def test_the_cluster_and_who_is_where(
         page.row("Events", "withdrawn").filter(has_text=request).wait_for()
         stack.callback(bob.kill)
     wait_until(lambda: '"order":"withdraw"' in "".join(manager.log))
+
+
+def check_what_another_tenant_may(manager: ManagerProcess, keys: Keys, request: str) -> None:
+    seen = json.dumps(state(manager, keys.bob))
+    assert request not in seen
+    assert "alice" not in seen
+    explained = asked(manager, "GET", f"/api/explain?request={request}", **bearer(keys.bob))
+    assert explained.status in (403, 404)
+    for order in ("withdraw", "release"):
+        answer = ordered(manager, order, keys.bob, request=request)
+        assert answer.status in (403, 404), answer.text
+    assert request in manager.leases()
 
 
 def check_decision(page: Visitor, request: str, node: str) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -148,6 +150,47 @@ def test_drain_and_undrain(server: Server, visitor: Visitor) -> None:
     assert not draining(server)
 
 
+class Stranger(BaseHTTPRequestHandler):
+    """Another site of this machine: for a browser the same site, and another origin."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<title>stranger</title>")
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+ATTEMPTS = """async (page) => {
+  const said = [];
+  const done = (answer) => said.push(answer.type === "opaque" ? "opaque" : answer.status);
+  const order = JSON.stringify({ order: "drain" });
+  for (const mode of ["cors", "no-cors"])
+    for (const kind of ["application/json", "text/plain"])
+      await fetch(`${page}api/order`, { method: "POST", mode, headers: { "content-type": kind }, body: order })
+        .then(done, () => said.push("no answer"));
+  await fetch(`${page}api/hello`).then(done, () => said.push("no answer"));
+  await import(`${page}page.js`).then(() => said.push("imported"), () => said.push("no answer"));
+  return said;
+}"""
+
+
+def test_a_page_of_another_site_neither_reads_nor_orders(server: Server, visitor: Visitor) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as other:
+        serving = threading.Thread(target=other.serve_forever)
+        serving.start()
+        visitor.page.goto(f"http://127.0.0.1:{other.server_port}/")
+        said = visitor.page.evaluate(ATTEMPTS, address(server.log))
+        other.shutdown()
+        serving.join()
+    assert set(said) <= {"no answer", "opaque"}, said
+    assert len(said) == 6
+    assert not draining(server)
+    visitor.wrong.clear()  # the browser has told the stranger's page what it may not do
+
+
 def test_a_server_that_is_started_again_is_found_again(visitor: Visitor) -> None:
     where = f"127.0.0.1:{free_port()}"
     with Server("--web", where) as first:
@@ -155,7 +198,7 @@ def test_a_server_that_is_started_again_is_found_again(visitor: Visitor) -> None
         visitor.open(f"http://{where}/")
         visitor.row("Leases", "before").wait_for()
     visitor.page.locator(".link.lost").wait_for()
-    visitor.page.get_by_text("What is shown is old").wait_for()
+    visitor.page.get_by_role("alert").filter(has_text="What is shown is old").wait_for()
     with Server("--web", where) as second:
         visitor.page.locator(".link.live").wait_for()
         visitor.row("Leases", "before").wait_for(state="detached")
