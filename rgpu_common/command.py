@@ -24,6 +24,8 @@ GROUP = "rgpu.commands"
 OK, FAILED, USAGE = 0, 1, 2
 INTERRUPTED = 130
 _COLUMNS = 80
+# Dependencies that `rgpu run` does not need, so that a small image can do without them.
+_LEFT_OUT = ("grpc", "google", "google.protobuf")
 _ABOUT = "GPU programs on a machine without a GPU."
 _UNKNOWN = "unrecognized arguments: "
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -132,6 +134,11 @@ def _guarded(name: str, dispatch: Callable[[list[str]], int], argv: Sequence[str
         return _complain(name, error, error.exit_code)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except ModuleNotFoundError as error:
+        if error.name not in _LEFT_OUT:
+            raise
+        what = f"{error.name!r} is not installed, which this command needs"
+        return _complain(name, RgpuError(f"{what}: python -m pip install rgpu-cuda"), FAILED)
     except BrokenPipeError:
         # The reader of the output has ended, so nothing more can be printed.
         _mute()

@@ -87,3 +87,29 @@ def test_commands_are_found_where_the_installer_wrote_no_list(
     with pytest.raises(SystemExit):
         command.main(["token", "--help"])
     assert "usage: rgpu token" in capsys.readouterr().out
+
+
+def without_dependencies(*arguments: str) -> subprocess.CompletedProcess[str]:
+    script = (
+        "import sys; sys.modules['grpc'] = sys.modules['google'] = None;"
+        f"sys.argv = ['rgpu', *{arguments!r}];"
+        "from rgpu_common.entry import main; sys.exit(main())"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", script], cwd="/", capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+
+
+def test_programs_run_where_grpc_is_not_installed() -> None:
+    with granting() as address:
+        done = without_dependencies("run", "--server", address, "--", "echo", "ran")
+    assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
+
+
+def test_other_commands_name_the_package_that_is_missing() -> None:
+    done = without_dependencies("ps")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "rgpu: 'grpc' is not installed, which this command needs: python -m pip install rgpu-cuda\n"
+    )
