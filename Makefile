@@ -8,7 +8,7 @@ BUILD ?= build/dev
 PAGES := $(shell git ls-files '*.md' ':!docs/reference/cuda.md' ':!docs/reference/nvml.md' ':!docs/reference/ptx.md' ':!tests/spec/golden' 2>/dev/null)
 CXX_FILES := $(shell git ls-files '*.cc' '*.h' ':!tests/spec/golden' 2>/dev/null)
 
-.PHONY: dev gen man site page page-check pictures check tidy test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick fuzz-seam compat gpu-check demo-cluster demo-manager containers k8s k8s-record format clean
+.PHONY: dev gen man site page page-check pictures check tidy test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick fuzz-seam compat gpu-check demo-cluster demo-manager containers k8s k8s-record format wheel wheel-test clean
 
 dev: ## a virtual environment with everything, rgpu installed in it
 	$(PYTHON) -m venv $(VENV)
@@ -125,6 +125,17 @@ compat: ## other programs' own test suites over the wire: hours; PROGRAMS="numba
 
 gpu-check: ## the same programs in process and over the wire on NVIDIA's driver
 	$(PYTHON) tests/gpu/check.py
+
+ARCH ?= $(shell uname -m)
+wheel: ## dist/: the sdist, and a manylinux_2_28 wheel for ARCH (x86_64 or aarch64); no compiler is needed
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -r scripts/wheel.txt
+	$(BIN)/python scripts/wheel.py --sdist
+	$(BIN)/python scripts/wheel.py --arch $(ARCH)
+
+wheel-test: wheel ## installs that wheel, and tests it
+	wheel=$$(echo dist/rgpu_cuda-*manylinux*_$(ARCH).whl) && $(BIN)/python -m pip install "$$wheel[test]" \
+	  && RGPU_WHEEL=$$wheel $(BIN)/pytest -n 0 tests/packaging
 
 demo-cluster: ## two nodes, three clients on three networks, a Prometheus, in namespaces (needs root)
 	$(RUN_PYTHON) examples/cluster

@@ -182,11 +182,12 @@ def _own_commands() -> dict[str, str]:
     commands are rgpu's own. An installation of another form gives {}.
     """
     site = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    folders = [n for n in os.listdir(site) if n.startswith(_DISTRIBUTION) and n.endswith("-info")]
-    if len(folders) != 1:
-        return {}
     try:
-        with open(os.path.join(site, folders[0], "entry_points.txt"), encoding="utf-8") as file:
+        names = os.listdir(site)
+        found = [n for n in names if n.startswith(_DISTRIBUTION) and n.endswith(".dist-info")]
+        if len(found) != 1:
+            return {}
+        with open(os.path.join(site, found[0], "entry_points.txt"), encoding="utf-8") as file:
             lines = file.read().partition(f"[{GROUP}]\n")[2].partition("[")[0].splitlines()
     except OSError:
         return {}

@@ -9,6 +9,7 @@
 
 #include "gen/nvml_calls.gen.h"
 #include "rgpu_common/native/base/log.h"
+#include "rgpu_common/native/base/release.h"
 #include "rgpu_common/native/transport/transport.h"
 
 namespace rgpu::nvml {
@@ -171,5 +172,5 @@ extern "C" __attribute__((visibility("default"))) nvmlReturn_t nvmlInternalGetEx
 
 // A server refuses a management library that exports this symbol: it would ask itself.
 extern "C" __attribute__((visibility("default"))) const char* rgpu_shim_version() {
-  return RGPU_RELEASE;
+  return rgpu::base::Release();
 }

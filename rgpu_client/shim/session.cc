@@ -12,8 +12,8 @@
 #include "rgpu_client/shim/ring.h"
 #include "rgpu_client/shim/say.h"
 #include "rgpu_client/shim/trace.h"
-#include "rgpu_client/shim/version.h"
 #include "rgpu_common/native/base/log.h"
+#include "rgpu_common/native/base/release.h"
 #include "rgpu_common/native/transport/zip/compressed_connection.h"
 #include "rgpu_common/native/wire/fields.h"
 #include "rgpu_common/native/wire/text.h"
@@ -49,7 +49,7 @@ bool WishesCompression(const Settings& settings) {
 wire::Hello MakeHello(const Settings& settings, const std::vector<wire::Band>& device_bands,
                       const std::vector<wire::Band>& pinned_bands, bool ring) {
   wire::Hello hello;
-  hello.release = kRelease;
+  hello.release = base::Release();
   hello.access_token = settings.access_token;
   hello.lease_key = wire::CleanText(settings.lease_key, wire::kMaxNameBytes);
   hello.tenant = wire::CleanText(settings.tenant, wire::kMaxNameBytes);

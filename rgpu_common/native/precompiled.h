@@ -4,6 +4,17 @@
 // Each file still includes what it uses: `make native` and `make fuzz` build without this header.
 #pragma once
 
+#include <version>
+
+#if defined(_LIBCPP_VERSION) && defined(__GLIBC__)
+#if !__GLIBC_PREREQ(2, 30)
+// LLVM's library waits by the wall clock where the C library has no pthread_cond_clockwait. A step
+// of that clock backwards would make each wait longer. base/old_glibc.cc has that function.
+#undef _LIBCPP_HAS_COND_CLOCKWAIT
+#define _LIBCPP_HAS_COND_CLOCKWAIT 1
+#endif
+#endif
+
 #include <algorithm>
 #include <array>
 #include <atomic>

@@ -6,8 +6,6 @@
 
 namespace rgpu::exec {
 
-inline constexpr char kRelease[] = "0.1.0";
-
 struct Assignment : wire::worker::Assign {
   bool whole_device = false;  // development mode: no lease; the limit is the whole device's memory
   base::UniqueFd signal;  // the lease's eventfd, for the token loop; invalid in development mode

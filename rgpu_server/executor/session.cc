@@ -10,6 +10,7 @@
 
 #include "gen/handshake.gen.h"
 #include "gen/notices.gen.h"
+#include "rgpu_common/native/base/release.h"
 #include "rgpu_common/native/wire/fields.h"
 #include "rgpu_server/executor/device_table.h"
 #include "rgpu_server/executor/role.h"
@@ -172,7 +173,7 @@ bool Session::Open(Refusal* refusal) {
     });
     welcome_.session = assignment_.session;
     welcome_.secret = assignment_.secret;
-    welcome_.release = kRelease;
+    welcome_.release = base::Release();
     welcome_.stream_credits = assignment_.stream_credits;
     welcome_.stream_credit_bytes = assignment_.stream_credit_bytes;
     welcome_.memory_limit_bytes = ledger_.limit();

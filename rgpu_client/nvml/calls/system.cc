@@ -5,17 +5,19 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 
 #include "gen/nvml_calls.gen.h"
 #include "rgpu_client/nvml/calls/pci.h"
 #include "rgpu_client/nvml/entry.h"
 #include "rgpu_client/nvml/versions.h"
+#include "rgpu_common/native/base/release.h"
 
 namespace rgpu::nvml {
 namespace {
 
 constexpr unsigned kInitFlags = NVML_INIT_FLAG_NO_GPUS | NVML_INIT_FLAG_NO_ATTACH;
-constexpr const char* kNvmlVersion = "13." RGPU_RELEASE;  // the major version of the interface
+constexpr const char* kMajorVersion = "13.";  // of the interface
 constexpr size_t kUuidBytes = 16;
 
 // The handle of the first device that `is` accepts. A device whose server does not answer is none.
@@ -65,7 +67,7 @@ nvmlReturn_t nvmlSystemGetDriverVersion(Table& table, char* version, unsigned le
 }
 
 nvmlReturn_t nvmlSystemGetNVMLVersion(char* version, unsigned length) {
-  return CopyText(kNvmlVersion, version, length);
+  return CopyText(std::string(kMajorVersion) + base::Release(), version, length);
 }
 
 nvmlReturn_t nvmlSystemGetCudaDriverVersion(Table& table, int* version) {

@@ -1,0 +1,7 @@
+#include "rgpu_common/native/base/release.h"
+
+namespace rgpu::base {
+
+const char* Release() { return RGPU_RELEASE; }
+
+}  // namespace rgpu::base
