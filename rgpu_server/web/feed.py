@@ -26,7 +26,7 @@ log = logging.getLogger("rgpu.web")
 
 # Just after whole seconds, when the rates of the last second are new.
 _PERIOD_SECONDS, _AFTER_SECONDS = 1.0, 0.03
-# Reading takes at most a quarter of the time.
+# Reading takes at most a quarter of the process's time.
 _REST = 3
 
 
@@ -55,16 +55,15 @@ class Feed:
         self._task: asyncio.Task[None] | None = None
 
     def poke(self) -> None:
-        """Has the view read now, because something was changed."""
+        """Has the view read soon, because something was changed."""
         self._wake.set()
 
     async def close(self) -> None:
         """Ends the reading."""
         self._sights.clear()
         if self._task is not None:
-            self.poke()
-            await asyncio.wait([self._task], timeout=_PERIOD_SECONDS)
             self._task.cancel()
+            await asyncio.wait([self._task])
 
     async def watch(self, caller: Known) -> AsyncGenerator[bytes, None]:
         """Yields the whole state, then each second what has changed; b"" if nothing has."""
@@ -102,13 +101,16 @@ class Feed:
         """Reads as long as somebody looks."""
         took = 0.0
         while self._sights:
+            # Not cut short by `poke`, so that many orders do not make the reading take more.
+            await asyncio.sleep(_REST * took)
             left = _PERIOD_SECONDS - (time.time() - _AFTER_SECONDS) % _PERIOD_SECONDS
-            self._wake.clear()
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(left, _REST * took))
-            began = time.monotonic()
+                await asyncio.wait_for(self._wake.wait(), left)
+            self._wake.clear()
+            # Time of the processor: that of a busy machine says nothing about the reading.
+            began = time.thread_time()
             await self._renew(list(self._sights.values()))
-            took = time.monotonic() - began
+            took = time.thread_time() - began
             async with self._changed:
                 self._changed.notify_all()
 
