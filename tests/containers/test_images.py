@@ -71,7 +71,8 @@ def test_the_proxy_holds_nothing_to_rise_with(images: Engine) -> None:
 @pytest.mark.parametrize("name", IMAGES)
 def test_images_say_what_they_are(images: Engine, name: str) -> None:
     config = images.inspect(f"rgpu-{name}", "image")["Config"]
-    version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    project = (ROOT / "CMakeLists.txt").read_text()
+    version = re.search(r"^project\(rgpu VERSION (\S+) ", project, re.MULTILINE)
     assert version
     labels = {
         key.removeprefix("org.opencontainers.image."): value

@@ -284,7 +284,8 @@ def test_the_schema_has_a_sentence_for_each_value() -> None:
 
 def test_the_chart_has_the_version_of_rgpu() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    found = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    project = (ROOT / "CMakeLists.txt").read_text()
+    found = re.search(r"^project\(rgpu VERSION (\S+) ", project, re.MULTILINE)
     assert found
     assert {chart["version"], chart["appVersion"]} == {found[1]}
 

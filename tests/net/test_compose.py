@@ -234,7 +234,8 @@ def test_the_pages_of_help_are_in_the_context() -> None:
 
 
 def test_the_version_is_the_projects() -> None:
-    version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    project = (ROOT / "CMakeLists.txt").read_text()
+    version = re.search(r"^project\(rgpu VERSION (\S+) ", project, re.MULTILINE)
     assert version
     assert ("ARG", f"VERSION={version[1]}") in stages()[""]
 
