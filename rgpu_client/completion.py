@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ SHELLS = {"bash": "rgpu.bash", "zsh": "_rgpu", "fish": "rgpu.fish"}
 # What the shells ask for while a user types: it must not make them wait.
 _SECONDS = 1.0
 _LEASES = "leases"
+# A shell would split a word with a blank, or expand one with a dollar.
+_PLAIN = re.compile(r"\w[\w./@+-]*")
 _EPILOG = (
     "bash: source <(rgpu completion bash), in ~/.bashrc. zsh: rgpu completion zsh > "
     "DIR/_rgpu, where DIR is in $fpath. fish: rgpu completion fish > "
@@ -59,8 +62,7 @@ def _print_leases() -> None:
         with ControlClient(configured_server(None, os.environ), _SECONDS) as client:
             leases = client.leases()
         words = {word for lease in leases for word in (lease.lease_id, lease.key)}
-        # A shell would split a word with a blank, or expand one with a dollar.
-        print("\n".join(sorted(word for word in words if word.replace("-", "a").isalnum())))
+        print("\n".join(sorted(filter(_PLAIN.fullmatch, words))))
 
 
 completion = Command("completion", "print a shell's completion", _configure, _run)

@@ -16,6 +16,7 @@ from rgpu_common.closing import Closing
 from rgpu_common.credentials import call_metadata
 from rgpu_common.endpoints import GrpcEndpoint, speaks_tls
 from rgpu_common.errors import RgpuError, ServerError
+from rgpu_common.texts import one_line
 from rgpu_common.v1 import (
     device_pb2,
     device_pb2_grpc,
@@ -240,12 +241,13 @@ class ControlClient(Closing):
         try:
             return method(request, timeout=self._timeout, metadata=self._metadata)
         except grpc.RpcError as error:
-            raise ServerError(self._sentence(error)) from None
+            raise ServerError(one_line(self._sentence(error))) from None
 
     def _sentence(self, error: Any) -> str:
         code, details = error.code(), str(error.details() or "")
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return f"the server at {self._server} did not answer within {self._timeout:g} s"
+            waited = f"did not answer within {self._timeout:g} s"
+            return f"the server at {self._server} {waited}; see its log"
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return f"the server at {self._server} has another release: {details}"
         if code is not grpc.StatusCode.UNAVAILABLE or details.startswith("the server"):

@@ -17,6 +17,7 @@ from rgpu_client.sizes import sizes_of
 from rgpu_client.threads import in_thread
 from rgpu_common.closing import Closing
 from rgpu_common.errors import RgpuError, ServerError, UsageError
+from rgpu_common.texts import one_line
 from rgpu_common.units import PPM, format_bytes, format_share
 
 if TYPE_CHECKING:
@@ -280,11 +281,11 @@ class Lease(Closing):
         shares = f"{format_share(round(self.share * PPM))}, at most "
         shares += format_share(round(self.limit * PPM))
         return [
-            ("device", f"{self.device} (device {self.device_number})"),
+            ("device", one_line(f"{self.device} (device {self.device_number})")),
             ("memory", format_bytes(self.memory_bytes)),
             ("share", shares),
-            ("path", self.path),
-            ("lease", self.key),
+            ("path", one_line(self.path)),
+            ("lease", one_line(self.key)),
         ]
 
     def _control(self) -> ControlClient:

@@ -11,6 +11,7 @@ from rgpu_common.command import OK, Command
 from rgpu_common.errors import ServerError, UsageError
 from rgpu_common.sharing import POLICIES, parse_policy
 from rgpu_common.tables import as_json, fitting, table, terminal_width
+from rgpu_common.texts import one_line
 from rgpu_common.units import (
     counted,
     format_bytes,
@@ -104,11 +105,11 @@ def _lease(arguments: argparse.Namespace) -> int:
             return _list(client, arguments)
         if arguments.verb == "grant":
             lease = client.grant(_grant_request(arguments))
-            print(f"{lease.lease_id}: {_words(lease)}")
+            print(f"{one_line(lease.lease_id)}: {_words(lease)}")
             return OK
         found = _find(client, arguments.lease)
         try:
-            print(_VERBS[arguments.verb](client, found or arguments.lease, arguments))
+            print(one_line(_VERBS[arguments.verb](client, found or arguments.lease, arguments)))
         except ServerError as error:
             if found:
                 raise

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rgpu_client.offers import devices
 from rgpu_client.own_server import emulated_server
 from rgpu_client.preload import connect
 from rgpu_client.program_environment import HIDE_NVJITLINK, rgpu_variables
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rgpu_client.lease import Lease
+    from rgpu_common.units import Memory
 
 # The address of the server that the run has started, for the processes that it starts.
 _SERVER = "RGPU_PYTEST"
@@ -70,6 +72,8 @@ class TestDevice:
                 self._connect()
             elif self._emulated:
                 self._start(processes)
+            else:
+                self._check_room(processes)
 
     def close(self) -> None:
         """Ends the server and restores the variables."""
@@ -88,11 +92,33 @@ class TestDevice:
         if self._emulated and self._server is not None:
             raise UsageError("--rgpu-emulated and --rgpu-server name two devices: give one of them")
         if self._memory is not None:
-            size = parse_limit_of_memory(self._memory)
+            size = self._size(self._memory)
             if self._emulated and not size.bytes:
                 raise UsageError("--rgpu-memory: give a size, as 2GiB, for an emulated device")
         if self._wait is not None:
             self._seconds()
+
+    def _check_room(self, processes: int) -> None:
+        """Asks the server before any process does: pytest-xdist replaces a process that is refused,
+        again and again, and buries the sentence in tracebacks.
+        """
+        offered = devices(self._server)
+        if self._memory is None or self._seconds():
+            return
+        size = self._size(self._memory)
+        room = sum(one.free_bytes // max(size.of(one.memory_bytes), 1) for one in offered)
+        if room < processes:
+            raise UsageError(
+                f"{processes} test processes want {self._memory} each, and the server has room for "
+                f"{room}: ask for less (--rgpu-memory), run fewer processes, or let them wait "
+                "(--rgpu-wait)"
+            )
+
+    def _size(self, text: str) -> Memory:
+        try:
+            return parse_limit_of_memory(text)
+        except UsageError as error:
+            raise UsageError(f"--rgpu-memory: {error}") from None
 
     def _connect(self) -> None:
         address, memory = self._server, self._memory
@@ -143,6 +169,7 @@ def _as_pytest_says() -> Iterator[None]:
         yield
     except RgpuError as error:
         said = re.sub(r"the argument (server|memory)\b", r"--rgpu-\1", str(error))
+        said = said.replace("pass wait=True", "give --rgpu-wait=SECONDS")
         raise pytest.UsageError(f"rgpu: {said}") from None
 
 

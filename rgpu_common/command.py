@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from rgpu_common import release, version_line
 from rgpu_common.errors import RgpuError, UsageError
+from rgpu_common.texts import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -311,5 +312,7 @@ def _print_help(found: Mapping[str, str]) -> None:
 
 def _complain(name: str, error: Exception, code: int) -> int:
     sys.stdout.flush()
-    print(f"{name}: {error}", file=sys.stderr)
+    # Sentences quote what others wrote, and a terminal would act on some characters.
+    lines = map(one_line, str(error).split("\n"))
+    print(f"{name}: {chr(10).join(lines)}", file=sys.stderr)
     return code

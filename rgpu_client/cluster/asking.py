@@ -18,6 +18,7 @@ from rgpu_common.channels import open_channel
 from rgpu_common.closing import Closing
 from rgpu_common.credentials import call_metadata
 from rgpu_common.errors import NoSessionError, ServerError
+from rgpu_common.texts import one_line
 from rgpu_common.v1 import cluster_pb2, cluster_pb2_grpc
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class ManagerClient(Closing):
         try:
             return method(request, timeout=seconds, metadata=self._metadata)
         except grpc.RpcError as error:
-            raise ServerError(self._sentence(error)) from None
+            raise ServerError(one_line(self._sentence(error))) from None
 
     def _sentence(self, error: Any) -> str:
         code, details = error.code(), str(error.details() or "")

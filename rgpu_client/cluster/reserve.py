@@ -14,6 +14,7 @@ from rgpu_client.cluster.options import add_options, wanted
 from rgpu_client.cluster.placing import manager_of, parts_of, request_of, submitted
 from rgpu_common.command import OK, Command
 from rgpu_common.errors import UsageError
+from rgpu_common.texts import one_line
 from rgpu_common.units import counted, format_duration, parse_duration
 
 if TYPE_CHECKING:
@@ -95,10 +96,8 @@ def _reserve(arguments: argparse.Namespace) -> int:
         return OK
     parts = parts_of(placed)
     cards = " and ".join(f"{counted(len(one.ordinals), 'card')} of {one.node}" for one in parts)
-    print(
-        f"rgpu: reserved {cards} for {format_duration(seconds)}: {placed.reason}",
-        file=sys.stderr,
-    )
+    said = f"rgpu: reserved {cards} for {format_duration(seconds)}: {placed.reason}"
+    print(one_line(said), file=sys.stderr)
     print(request.request_id)
     return OK
 
@@ -145,7 +144,7 @@ def _release(arguments: argparse.Namespace) -> int:
     tenant = arguments.tenant or os.environ.get("RGPU_TENANT", "")
     with ManagerClient(_manager(arguments)) as client:
         released = client.release(arguments.reservation, tenant)
-    print(f"rgpu: {released} is released", file=sys.stderr)
+    print(one_line(f"rgpu: {released} is released"), file=sys.stderr)
     return OK
 
 

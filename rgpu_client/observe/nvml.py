@@ -7,7 +7,7 @@ from ctypes import byref, c_uint, c_ulonglong
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rgpu_common.errors import NoSessionError
+from rgpu_common.errors import ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,14 +89,14 @@ def look(folder: Path) -> Node:
     """Returns what the library in `folder` says. It reads the RGPU_* variables of this process.
 
     Raises:
-        NoSessionError: no server answers, or it refuses.
+        ServerError: no server answers, or it refuses.
     """
     library = ctypes.CDLL(str(folder / LIBRARY))
     library.nvmlErrorString.restype = ctypes.c_char_p
     result = library.nvmlInit_v2()
     if result != 0:
         why = library.nvmlErrorString(result).decode()
-        raise NoSessionError(f"the devices of the lease cannot be shown: {why}")
+        raise ServerError(f"the devices of the lease cannot be shown: {why}")
     try:
         count = c_uint()
         library.nvmlDeviceGetCount_v2(byref(count))

@@ -114,11 +114,12 @@ def test_a_shell_completes(
 
 def test_a_shell_completes_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     with Server() as server:
-        for key in ("train", "a b", "$(id)"):
+        for key in ("train", "my_run.2", "a b", "$(id)"):
             assert rgpu("lease", "grant", key, "--server", server.tcp).returncode == 0
         monkeypatch.setenv("RGPU_SERVER", server.tcp)
         assert bash(["rgpu", "lease", "revoke", "tr"]) == {"train"}
-        assert "$(id)" not in rgpu("completion", "leases", RGPU_SERVER=server.tcp).stdout
+        offered = set(rgpu("completion", "leases", RGPU_SERVER=server.tcp).stdout.split("\n"))
+        assert {one for one in offered if not one.startswith("lease-")} == {"", "train", "my_run.2"}
     assert rgpu("completion", "leases", RGPU_SERVER="127.0.0.1:1").stdout == ""
 
 

@@ -255,10 +255,10 @@ def test_every_name_of_the_package_is_there_and_explained() -> None:
 
 def test_a_wrong_argument_is_named_in_the_words_of_the_function(address: str) -> None:
     for wrong, complaint in (
-        (lambda: rgpu_client.claim(address, memroy="1GiB"), "claim() has no argument 'memroy'"),
+        (lambda: rgpu_client.claim(address, memories="1GiB"), "claim() has no argument 'memories'"),
         (
-            lambda: asyncio.run(rgpu_client.claim_async(address, memroy=1)),
-            "claim_async() has no argument 'memroy'; there are: server, memory, device, share,",
+            lambda: asyncio.run(rgpu_client.claim_async(address, memories=1)),
+            "claim_async() has no argument 'memories'; there are: server, memory, device, share,",
         ),
     ):
         with pytest.raises(TypeError) as caught:

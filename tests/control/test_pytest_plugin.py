@@ -13,6 +13,8 @@ import pytest
 from helpers.server import Server
 from helpers.waiting import wait_until
 
+import rgpu_client
+
 MIB = 1 << 20
 # The first CUDA call is made while conftest.py is imported.
 CONFTEST = """
@@ -129,9 +131,10 @@ def test_without_an_option_nothing_is_imported(tmp_path: Path) -> None:
     ("options", "sentence"),
     [
         ("--rgpu-emulated --rgpu-server=a:1", "rgpu: --rgpu-emulated and --rgpu-server name two"),
-        ("--rgpu-emulated --rgpu-memory=lots", "rgpu: 'lots' is not a number of bytes"),
+        ("--rgpu-emulated --rgpu-memory=lots", "rgpu: --rgpu-memory: 'lots' is not a number"),
         ("--rgpu-emulated --rgpu-memory=10%", "rgpu: --rgpu-memory: give a size, as 2GiB"),
         ("--rgpu-server=tcp:127.0.0.1:1", "rgpu: nothing listens at 127.0.0.1:1"),
+        ("--rgpu-server=tcp:127.0.0.1:1 -n2", "rgpu: nothing listens at 127.0.0.1:1"),
         ("--rgpu-server=a:1 --rgpu-wait=soon", "rgpu: --rgpu-wait takes seconds, not 'soon'"),
     ],
 )
@@ -141,6 +144,22 @@ def test_errors_are_one_line(tmp_path: Path, options: str, sentence: str) -> Non
     assert output.startswith(f"ERROR: {sentence}")
     assert len(output.strip().splitlines()) == 1
     assert "the argument" not in output
+
+
+def test_too_little_room_is_said_once_and_in_the_options_of_pytest(tmp_path: Path) -> None:
+    write(tmp_path, DEVICE)
+    with Server(device="emulated:1GiB") as server:
+        options = (f"--rgpu-server=tcp:{server.tcp}", "--rgpu-memory=600MiB")
+        spread = run(tmp_path, *options, "-n2")
+        with rgpu_client.claim(server.tcp, memory="600MiB"):
+            one = run(tmp_path, *options)
+    assert spread == (
+        pytest.ExitCode.USAGE_ERROR,
+        "ERROR: rgpu: 2 test processes want 600MiB each, and the server has room for 1: ask for "
+        "less (--rgpu-memory), run fewer processes, or let them wait (--rgpu-wait)\n\n",
+    )
+    assert one[0] == pytest.ExitCode.USAGE_ERROR
+    assert "or give --rgpu-wait=SECONDS to wait in line" in one[1]
 
 
 def test_the_server_of_a_killed_run_ends(tmp_path: Path) -> None:

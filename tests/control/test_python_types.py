@@ -32,8 +32,8 @@ with rgpu_client.emulated_server() as address:
 """
 WRONG = """
 import rgpu_client
-rgpu_client.conect("gpu-node:7700")
-rgpu_client.claim(memroy="2GiB")
+rgpu_client.konnect("gpu-node:7700")
+rgpu_client.claim(memories="2GiB")
 rgpu_client.connect(memory=[2])
 rgpu_client.claim().resize(kill="yes")
 """

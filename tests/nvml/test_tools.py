@@ -63,7 +63,7 @@ def test_rgpu_smi_reaches_a_server_through_http2(server: Server) -> None:
 
 def test_rgpu_smi_without_a_server_says_so() -> None:
     done = run_rgpu_plain("smi", "--server", "127.0.0.1:1")
-    assert done.returncode != 0
+    assert done.returncode == 1
     assert "127.0.0.1:1" in done.stderr
 
 

@@ -1,0 +1,116 @@
+"""Commands at a server, or a manager, that puts into every text what would move a terminal's
+cursor, clear it, or change its title.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from concurrent import futures
+from importlib import import_module
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor import FieldDescriptor
+from helpers.command import run_rgpu_plain as rgpu
+
+import rgpu_client
+from rgpu_client.control import ControlClient
+from rgpu_common.endpoints import parse_endpoint
+
+for module in ("cluster", "device", "lease", "log", "node", "observe", "session"):
+    import_module(f"rgpu_common.v1.{module}_pb2")
+
+EVIL = "\x1b[2J\x1b]0;title\x07\nrow"
+COMMANDS = (
+    "devices", "ps", "top --once", "lease list", "lease grant key", "lease pause key",
+    "lease resize key --memory 1MiB", "logs", "logs key", "tenants", "quota report --since 5s",
+    "drain", "undrain", "pool", "pool --events", "explain key", "release key", "reserve --for 1h",
+    "doctor",
+)  # fmt: skip
+
+
+def filled(message: Any, depth: int = 0) -> Any:
+    """Sets every field of a message, those of its messages too."""
+    for field in message.DESCRIPTOR.fields:
+        repeated = hasattr(getattr(message, field.name), "append")
+        if field.type == FieldDescriptor.TYPE_MESSAGE:
+            if field.message_type.GetOptions().map_entry or depth == 3:
+                continue
+            part = getattr(message, field.name)
+            filled(part.add() if repeated else part, depth + 1)
+            if not repeated:
+                part.SetInParent()
+        elif field.type == FieldDescriptor.TYPE_STRING:
+            if repeated:
+                getattr(message, field.name).append(EVIL)
+            else:
+                setattr(message, field.name, EVIL)
+        elif field.type in (FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_UINT32):
+            if repeated:
+                getattr(message, field.name).append(7)
+            else:
+                setattr(message, field.name, 7)
+    return message
+
+
+class Hostile(grpc.GenericRpcHandler):
+    """Answers every method, or refuses it, with such texts."""
+
+    def __init__(self, refuses: bool) -> None:
+        self._refuses = refuses
+
+    def service(self, details: Any) -> grpc.RpcMethodHandler | None:
+        service, _, name = details.method.strip("/").rpartition("/")
+        method = descriptor_pool.Default().FindServiceByName(service).FindMethodByName(name)
+        if method.server_streaming:
+            return None
+        answer = message_factory.GetMessageClass(method.output_type)
+
+        def call(request: bytes, context: grpc.ServicerContext) -> Any:
+            if self._refuses:
+                context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"no: {EVIL}")
+            return filled(answer())
+
+        return grpc.unary_unary_rpc_method_handler(
+            call, response_serializer=lambda message: message.SerializeToString()
+        )
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["answers", "refuses"])
+def address(request: pytest.FixtureRequest) -> Iterator[str]:
+    pool = futures.ThreadPoolExecutor(2)
+    server = grpc.server(pool)
+    server.add_generic_rpc_handlers((Hostile(request.param),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"127.0.0.1:{port}"
+    server.stop(None).wait()
+    pool.shutdown()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_prints_what_a_terminal_would_act_on(address: str, command: str) -> None:
+    done = rgpu(*command.split(), RGPU_SERVER=address, RGPU_MANAGER=address)
+    said = done.stdout + done.stderr
+    assert "Traceback" not in said
+    assert said
+    assert not {c for c in said if not c.isprintable()} - {"\n"}
+
+
+def test_a_server_that_never_answers_is_named_with_what_to_look_at() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with ControlClient(parse_endpoint(f"127.0.0.1:{port}"), 0.5) as client:
+            sentence = f"127.0.0.1:{port} did not answer within 0.5 s; see its log"
+            with pytest.raises(rgpu_client.ServerError, match=sentence):
+                client.devices()
+
+
+@pytest.mark.parametrize("address", [True], indirect=True)
+def test_an_error_of_the_python_api_is_one_line(address: str) -> None:
+    with pytest.raises(rgpu_client.ServerError, match="no: ") as caught:
+        rgpu_client.devices(address)
+    assert str(caught.value).isprintable()
