@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.builder import ROOT, Builder, checked, run
+from helpers.builder import ROOT, Builder, built, checked, run
 
 HERE = ROOT / "tests" / "emu_exec"
 EXEC = ROOT / "rgpu_emu" / "device" / "exec"
@@ -25,6 +25,9 @@ KERNEL_FLAGS = [
 
 @pytest.fixture(scope="module")
 def tests(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    there = built("rgpu_exec_tests")
+    if there is not None:
+        return there
     folder = tmp_path_factory.mktemp("exec")
     checked(sys.executable, "-m", "cudaspec", folder)
     kernels = folder / "kernels"

@@ -16,6 +16,21 @@ SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 DEADLINE_SECONDS = 300
 
 
+# A folder in which CMake has built the programs with sanitizers (`make sanitize-build`), so that they
+# are not compiled again here.
+_BUILT = "RGPU_TEST_BUILD"
+
+
+def built(name: str) -> Path | None:
+    """Returns a program of the folder that RGPU_TEST_BUILD names; None if it names none."""
+    folder = os.environ.get(_BUILT)
+    if not folder:
+        return None
+    found = [path for path in Path(folder).resolve().rglob(name) if path.is_file()]
+    assert len(found) == 1, f"{_BUILT}: {folder} has no program {name}"
+    return found[0]
+
+
 def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end; raises no exception if the command fails."""
     return subprocess.run(

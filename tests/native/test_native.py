@@ -2,7 +2,7 @@
 
 The same sources are under CTest (`make native`, `make sanitize`); here they are part of `pytest`,
 which needs no more than the compiler that built the package.  What the tests are made of stands in
-CMakeLists.txt.
+CMakeLists.txt.  RGPU_TEST_BUILD names a folder where CMake has compiled them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.builder import ROOT, Builder, checked, run
+from helpers.builder import ROOT, Builder, built, checked, run
 
 NATIVE = ROOT / "rgpu_common" / "native"
 GATE = ROOT / "rgpu_server" / "executor" / "gate"
@@ -56,14 +56,23 @@ def base(builder: Builder) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def unit_tests(builder: Builder, base: list[Path]) -> Path:
-    own = builder.objects([*sorted((ROOT / "tests" / "native").glob("*.cc")), *PARTS])
-    return builder.link("rgpu_native_tests", [*own, *base])
+def unit_tests(request: pytest.FixtureRequest) -> Path:
+    there = built("rgpu_native_tests")
+    if there is not None:
+        return there
+    sources = [*sorted((ROOT / "tests" / "native").glob("*.cc")), *PARTS]
+    return _linked(request, "rgpu_native_tests", sources)
+
+
+def _linked(request: pytest.FixtureRequest, name: str, sources: list[Path]) -> Path:
+    builder: Builder = request.getfixturevalue("builder")
+    base: list[Path] = request.getfixturevalue("base")
+    return builder.link(name, [*builder.objects(sources), *base])
 
 
 @pytest.fixture(scope="module")
-def seeds(builder: Builder) -> Path:
-    out = builder.folder / "seeds"
+def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("seeds")
     checked(sys.executable, ROOT / "fuzz" / "seeds.py", out)
     return out
 
@@ -90,9 +99,9 @@ def test_native(unit_tests: Path, group: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_fuzz_seeds(builder: Builder, base: list[Path], seeds: Path, target: str) -> None:
-    fuzz = [ROOT / "fuzz" / f"{name}.cc" for name in (target, "replay")]
-    own = builder.objects([*fuzz, *TARGETS[target]])
-    program = builder.link(f"fuzz_{target}", [*own, *base])
+def test_fuzz_seeds(request: pytest.FixtureRequest, seeds: Path, target: str) -> None:
+    name = f"fuzz_{target}"
+    fuzz = [ROOT / "fuzz" / f"{part}.cc" for part in (target, "replay")]
+    program = built(name) or _linked(request, name, [*fuzz, *TARGETS[target]])
     done = run(program, seeds / target)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("cudaspec", "netprobe", "rgpu_client", "rgpu_cluster", "rgpu_common", "rgpu_emu",
             "rgpu_server")  # fmt: skip
 TARGETS = ("rgpu-worker", "rgpu-gateway", "rgpu_emu", "rgpu_shim", "rgpu_shim_link")
+# Programs of tests/native and tests/emu_exec, which find them by RGPU_TEST_BUILD.
+PROGRAMS = ("rgpu_native_tests", "rgpu_exec_tests")
 # The shim's parts are tested in their build folder, because they need the generated code.
 UNITS = "rgpu_shim_test"
 SANITIZERS = "address,undefined"
@@ -63,10 +65,12 @@ def build(folder: Path) -> None:
         "Ninja",
         "-DRGPU_WERROR=ON",
         "-DRGPU_TESTS=ON",
+        "-DRGPU_FUZZ=ON",
     ]
     python = f"-DPython3_EXECUTABLE={sys.executable}"
     must(*configure, f"-DRGPU_SANITIZE={SANITIZERS}", python)
-    must("cmake", "--build", folder, "--target", *TARGETS, UNITS)
+    seeds = [f"fuzz_{path.stem}" for path in (ROOT / "fuzz").glob("*.cc") if path.stem != "replay"]
+    must("cmake", "--build", folder, "--target", *TARGETS, *PROGRAMS, *sorted(seeds), UNITS)
 
 
 def overlay(build_folder: Path, site: Path) -> None:
@@ -116,7 +120,7 @@ def main() -> int:
         "-p",
         "no:cacheprovider",
         # Sanitized processes take several times the memory and processor time.
-        "--numprocesses=0",
+        "--numprocesses=2",
         *(sys.argv[1:] or TESTS),
         PYTHONPATH=str(site),
         # Programs of tests are built with the same sanitizers; Python gets their runtime.
