@@ -207,7 +207,7 @@ def test_the_rack_of_a_pod_counts() -> None:
         (claim(deviceClassName="a100.rgpu.dev"), "both the model 'A100' and 'H200' are asked for"),
         (asking(maxSlowdown=["5%"]), "is no text"),
         (asking(minShare="40%"), "above the share"),
-        (asking(minMemory="9" * 34), "is too large a number"),
+        (asking(minMemory="9" * 34), "is more than the"),
         (asking(minShare="9" * 30 + "vcore"), "is not a share"),
         (asking(kind="GpuClaim"), "write `apiVersion: rgpu.dev/v1alpha1`"),
     ],

@@ -44,7 +44,8 @@ TARGETS = {
 @pytest.fixture(scope="module")
 def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
     stories = ROOT / "tests" / "native" / "gate_stories"
-    return Builder(tmp_path_factory.mktemp("native"), f'-DRGPU_GATE_STORIES="{stories}"')
+    flags = f'-DRGPU_GATE_STORIES="{stories}"', '-DRGPU_RELEASE="0"'
+    return Builder(tmp_path_factory.mktemp("native"), *flags)
 
 
 @pytest.fixture(scope="module")

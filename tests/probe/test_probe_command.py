@@ -128,7 +128,7 @@ def test_who_watches_reads_line_by_line(listen: Listen, environment: dict[str, s
 
 def test_netprobe_says_its_version() -> None:
     done = subprocess.run([netprobe(), "--version"], capture_output=True, text=True, check=True)
-    assert re.fullmatch(r"netprobe \d+\.\d+\.\d+\n", done.stdout)
+    assert re.fullmatch(r"netprobe \d+\.\d+\.\d+\S*\n", done.stdout)
 
 
 def test_a_tunnel_is_measured_through_its_agent(environment: dict[str, str]) -> None:
