@@ -24,8 +24,10 @@ bool ucx_is_loaded = false;
 }  // namespace
 
 // The search for leaks crashes in a process that has loaded UCX; this group then goes without.
-extern "C" int __lsan_is_turned_off();
-extern "C" int __lsan_is_turned_off() { return ucx_is_loaded ? 1 : 0; }
+extern "C" __attribute__((visibility("default"))) int __lsan_is_turned_off();
+extern "C" __attribute__((visibility("default"))) int __lsan_is_turned_off() {
+  return ucx_is_loaded ? 1 : 0;
+}
 
 namespace rgpu::transport::ucx {
 namespace {
