@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import h11
 
 from rgpu_cluster.core.errors import PlacementError
+from rgpu_common.http1 import next_event
 
 if TYPE_CHECKING:
     import ssl
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("rgpu.kubernetes.web")
 
 HEALTH = "/healthz"
-_READ = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +155,10 @@ class _Caller:
 
     async def _event(self) -> Any:
         """Returns the next event of the protocol."""
-        while True:
-            event = self._http.next_event()
-            if event is not h11.NEED_DATA:
-                return event
-            if self._http.they_are_waiting_for_100_continue:
-                await self._write(h11.InformationalResponse(status_code=100, headers=[]))
-            self._http.receive_data(await self._reader.read(_READ))
+        return await next_event(self._http, self._reader, self._welcome)
+
+    async def _welcome(self) -> None:
+        await self._write(h11.InformationalResponse(status_code=100, headers=[]))
 
     async def _read(self, request: h11.Request) -> bytes:
         """Returns the body."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from rgpu_common.errors import MissingPartError
+from rgpu_common.http1 import next_event
 
 try:
     import h11
@@ -24,8 +25,6 @@ except ImportError:
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
-# Small, because h11 checks the length of a head only after a piece that does not complete it.
-_READ = 4 << 10
 JSON = "application/json"
 
 
@@ -108,13 +107,10 @@ class Line:
 
     async def _event(self) -> Any:
         """Returns the next event of the protocol."""
-        while True:
-            event = self._http.next_event()
-            if event is not h11.NEED_DATA:
-                return event
-            if self._http.they_are_waiting_for_100_continue:
-                await self._write(h11.InformationalResponse(status_code=100, headers=[]))
-            self._http.receive_data(await self._reader.read(_READ))
+        return await next_event(self._http, self._reader, self._welcome)
+
+    async def _welcome(self) -> None:
+        await self._write(h11.InformationalResponse(status_code=100, headers=[]))
 
     async def _body(self, request: Any) -> bytes:
         parts: list[bytes] = []

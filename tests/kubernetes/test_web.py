@@ -120,6 +120,7 @@ def test_a_connection_serves_several_questions() -> None:
         (b"GET /echo HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", 405, "this path takes POST"),
         (post(b"1" * 1001), 413, "a question has at most 1000 bytes, and not 1001"),
         (b"POST /echo HTTP/1.1\r\nx: " + b"y" * 40_000, 431, "this is no HTTP/1.1 request"),
+        (post(b"{}", "/echo", "x: " + "y" * 40_000), 431, "this is no HTTP/1.1 request"),
         (b"\x16\x03\x01\x02\x00\r\n\r\n", 400, "this is no HTTP/1.1 request"),
         (b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
          + b"190\r\n" + b"1" * 400 + b"\r\n" + b"300\r\n" + b"1" * 768 + b"\r\n0\r\n\r\n",
