@@ -20,7 +20,7 @@ from rgpu_server.identity.settings import Identity, Tls, with_default_tokens_fil
 from rgpu_server.web.settings import Web, check_web
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from rgpu_common.endpoints import Endpoint
@@ -136,6 +136,13 @@ def load_manager_config(path: Path | None, said: Mapping[str, Any]) -> ManagerCo
         config = replace(config, identity=identity)
     if not config.listen:
         raise UsageError("listen: the manager needs at least one address to listen on")
+    _check_certificates(config)
+    _check_callers(config, wide)
+    return config
+
+
+def _check_certificates(config: ManagerConfig) -> None:
+    """UsageError if a certificate is missing, or asked for in a way that a manager cannot."""
     secured = next((e for e in config.listen if isinstance(e, TlsEndpoint)), None)
     if secured is not None and not (config.tls.certificate and config.tls.key):
         raise UsageError(
@@ -150,6 +157,12 @@ def load_manager_config(path: Path | None, said: Mapping[str, Any]) -> ManagerCo
             "certificate or none: set tls.require_client_cert = true, or leave tls.client_ca out "
             "and use access tokens"
         )
+
+
+def _check_callers(config: ManagerConfig, wide: Sequence[Endpoint]) -> None:
+    """UsageError if other machines reach an address and nothing says who calls. wide: those that
+    they reach.
+    """
     known = config.identity.tokens or config.tls.client_ca
     check_web(
         config.web,
@@ -164,7 +177,6 @@ def load_manager_config(path: Path | None, said: Mapping[str, Any]) -> ManagerCo
             f"{default_tokens_file()}, which is then read), name another tokens file (--tokens "
             "FILE), listen on 127.0.0.1, or say --insecure if the network is trusted"
         )
-    return config
 
 
 def unencrypted(config: ManagerConfig) -> list[Endpoint]:

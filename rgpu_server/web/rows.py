@@ -79,10 +79,16 @@ def lease_row(
         "compiling": now.compiling,
         "borrowed_share": lease.borrowed_share,
         "borrowed_memory": lease.borrowed_memory,
+        **_ends(lease, time_seconds),
+    }
+
+
+def _ends(lease: lease_pb2.Lease, time_seconds: float) -> dict[str, Any]:
+    """When a lease ends, and when the server takes back what it has borrowed."""
+    reclaim = lease.reclaim_seconds if lease.HasField("reclaim_seconds") else 0.0
+    return {
         "ends_at": _moment(time_seconds, lease.remaining_seconds),
-        "reclaim_at": _moment(
-            time_seconds, lease.reclaim_seconds if lease.HasField("reclaim_seconds") else 0.0
-        ),
+        "reclaim_at": _moment(time_seconds, reclaim),
     }
 
 
