@@ -11,6 +11,7 @@ import pytest
 from helpers import clients
 from helpers.runs import exact, run
 from helpers.server import Server
+from helpers.waiting import wait_until
 from observe.load import Load
 
 from web_page.browser import Visitor, address, served, window
@@ -149,13 +150,14 @@ def test_dark_and_light(server: Server, browser: Any) -> None:
     with window(browser, color_scheme="dark") as night:
         night.open(address(server.log))
         night.row("Leases", "train").wait_for()
-        assert ground(night) == "rgb(18, 23, 21)"
+        wait_until(lambda: ground(night) == "rgb(18, 23, 21)")
         night.picture("web-dark", height=1020)
         night.page.get_by_label("Colours").select_option("light")
-        assert ground(night) == "rgb(255, 255, 255)"
+        # The page shows it with its next frame.
+        wait_until(lambda: ground(night) == "rgb(255, 255, 255)")
         night.page.reload()
         night.page.locator(".link.live").wait_for()
-        assert ground(night) == "rgb(255, 255, 255)"
+        wait_until(lambda: ground(night) == "rgb(255, 255, 255)")
 
 
 def test_the_keyboard_reaches_a_lease_and_its_orders(page: Visitor) -> None:
