@@ -118,13 +118,12 @@ def test_events_and_tenants(page: Visitor) -> None:
 
 def test_headings_sort_a_table(page: Visitor) -> None:
     heading = page.table("Leases").get_by_role("columnheader", name="Guaranteed")
+    rows = page.table("Leases").get_by_role("rowheader")
     heading.get_by_role("button").click()
+    wait_until(lambda: rows.all_inner_texts() == ["train", "notebook", "inference"])
     assert heading.get_attribute("aria-sort") == "descending"
-    names = page.table("Leases").get_by_role("rowheader").all_inner_texts()
-    assert names == ["train", "notebook", "inference"]
     heading.get_by_role("button").click()
-    names = page.table("Leases").get_by_role("rowheader").all_inner_texts()
-    assert names == ["inference", "notebook", "train"]
+    wait_until(lambda: rows.all_inner_texts() == ["inference", "notebook", "train"])
 
 
 def test_on_a_phone_nothing_is_wider_than_the_screen(server: Server, browser: Any) -> None:
@@ -168,25 +167,27 @@ def test_the_keyboard_reaches_a_lease_and_its_orders(page: Visitor) -> None:
         return str(held).strip() == name
 
     keys.press("Tab")
-    assert focused("Skip to the content")
+    wait_until(lambda: focused("Skip to the content"))
     keys.press("Enter")
-    assert focused("Devices and leases")
+    wait_until(lambda: focused("Devices and leases"))
     for _ in range(40):
         keys.press("Tab")
         if focused("train"):
             break
     keys.press("Enter")
     page.page.get_by_role("heading", level=1, name="Lease train").wait_for()
-    assert page.page.evaluate("document.activeElement.tagName") == "H1"
+    wait_until(lambda: page.page.evaluate("document.activeElement.tagName") == "H1")
     keys.press("Tab")
-    assert focused("Pause")
+    wait_until(lambda: focused("Pause"))
     keys.press("Enter")
     dialog = page.page.get_by_role("dialog", name="Pause train?")
     dialog.wait_for()
-    assert page.page.evaluate("document.activeElement.closest('dialog') !== null")
+    wait_until(
+        lambda: page.page.evaluate("document.activeElement.closest('dialog') !== null") is True
+    )
     keys.press("Escape")
     dialog.wait_for(state="detached")
-    assert focused("Pause")
+    wait_until(lambda: focused("Pause"))
 
 
 def test_a_link_that_is_wrong_shows_a_view_all_the_same(page: Visitor) -> None:
