@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -31,6 +32,7 @@ struct Queue {
   std::condition_variable added;
   std::deque<Due> due;
   bool started = false;
+  std::atomic<bool> ended = false;  // no other one begins
 };
 
 // A pointer, because a forked child needs a new queue: a thread that exists only in the parent may
@@ -46,7 +48,7 @@ void ForEachPaged(void (PagedMemory::*act)()) {
 // Waits for the next one.
 [[gnu::noinline]] const Due* Next(Queue& queue) {
   std::unique_lock lock(queue.mutex);
-  queue.added.wait(lock, [&] { return !queue.due.empty(); });
+  queue.added.wait(lock, [&] { return !queue.ended && !queue.due.empty(); });
   auto due = std::make_unique<const Due>(std::move(queue.due.front()));
   queue.due.pop_front();
   return due.release();
@@ -96,6 +98,8 @@ void HostFunctions::Run(ControlLane* control, uint64_t callback, const HostCall&
   }
   queue.added.notify_one();
 }
+
+void HostFunctions::End() { g_queue->ended = true; }
 
 bool HostFunctions::InOne() { return t_in_host_function; }
 

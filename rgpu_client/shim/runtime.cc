@@ -61,6 +61,7 @@ void ForkedChild() {
 void OnExit() {
   CheckForFork();
   g_phase = Phase::kExiting;
+  HostFunctions::End();
   const SessionList sessions = LiveSessions();
   WriteTrace();
   for (Session* const session : sessions) session->End();

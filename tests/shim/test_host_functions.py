@@ -132,6 +132,37 @@ print("over", flush=True)
     assert _said(server, source) == "over"
 
 
+def test_none_begins_when_the_process_exits(server: str) -> None:
+    """Exit handlers run in reverse order: one says that the exit begins, then comes that of rgpu,
+    then one that takes a second, in which the other functions would run.
+    """
+    source = """
+import ctypes, os, sys
+from ctypes import byref, c_char_p, c_void_p
+libc = ctypes.CDLL(None)
+libc.strdup.restype = c_void_p
+def kept(text):
+    return c_void_p(libc.strdup(text))
+libc.on_exit(libc.sleep, None)  # for as many seconds as the exit code says
+cuda.open()
+libc.on_exit(libc.dprintf, kept(b"exit\\n"))  # into the file whose number is the exit code
+begun, ours = os.pipe()
+os.set_inheritable(ours, True)
+work = kept(f"echo ran; echo . >&{ours}; sleep 0.1".encode())
+for _ in range(20):
+    one = c_void_p()
+    cuda("cuStreamCreate", byref(one), 1)
+    cuda("cuLaunchHostFunc", one, libc.system, work)
+os.read(begun, 1)
+sys.exit(1)
+"""
+    code, output, errors = clients.run(server, source)
+    assert code == 1, errors
+    assert "exit" in output, errors
+    # One may be running, and one just about to.
+    assert output.partition("exit")[2].count("ran") <= 2
+
+
 def test_bad_arguments(server: str) -> None:
     source = """
 one, note = stream(), CALLBACK(lambda *_: None)
