@@ -122,10 +122,13 @@ def test_events_and_conditions_say_why_a_pod_waits(here: Space, manager: Manager
     here.claim("more", claim_spec(50))
     here.pod("third", claim="more", gated=True, metadata=MANAGED)
     assert "claim more: 2 cards cannot be used" in told(here, "third")
-    events = [
-        e for e in here.client.list(Event, namespace=here.name) if e.involvedObject.name == "third"
-    ]
-    assert [e.reason for e in events] == ["WaitsForGpu"]
+
+    def events() -> list[str]:
+        found = here.client.list(Event, namespace=here.name)
+        return [str(e.reason) for e in found if e.involvedObject.name == "third"]
+
+    # The event is made after the condition.
+    wait_until(lambda: events() == ["WaitsForGpu"], 40)
     here.delete(Pod, "first")
     here.bound("third")
 

@@ -10,6 +10,8 @@ from worker.warm import LIMIT, LeasePage
 
 NONE, SLICE, OPEN, RECALLED = 1, 3, 4, 5
 LONG_NS = 60_000_000_000
+# A slice that no test uses up, however seldom it gets a processor.
+HOUR_NS = 3_600_000_000_000
 FIELDS = (
     "workers",
     "active",
@@ -38,14 +40,20 @@ class TokenPage(LeasePage):
     def heartbeat(self, now_ns: int) -> None:
         self.native.rgpu_token_heartbeat(self.address, ctypes.c_uint64(now_ns))
 
-    def say(self, phase: int, slice_ns: int = 0) -> None:
+    def say(self, phase: int, slice_ns: int = 0, start_ns: int | None = None) -> None:
+        """Writes the token. The slice starts now, or at `start_ns`."""
+        start_ns = time.monotonic_ns() if start_ns is None else start_ns
         self.native.rgpu_token_write(
             self.address,
             phase,
             ctypes.c_uint64(self.generation),
-            ctypes.c_uint64(time.monotonic_ns()),
+            ctypes.c_uint64(start_ns),
             ctypes.c_uint64(slice_ns),
         )
+
+    def end_slice(self) -> None:
+        """Makes the slice so short that it is over."""
+        self.say(SLICE, 1_000_000, time.monotonic_ns() - 1_000_000)
 
     def grant(self, phase: int, slice_ns: int = 0) -> None:
         self.generation += 1
