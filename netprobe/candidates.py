@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from netprobe.schemes import ENCRYPTED, LOCAL, ORDER, rank_of, scheme_of
@@ -33,8 +32,7 @@ _SECRET = "a client with an access token or a certificate uses encrypted paths i
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy", "all_proxy")
 
 
-@dataclass(frozen=True, slots=True)
-class Here:
+class Here(NamedTuple):
     """What a client knows about itself.
 
     schemes: that this release connects to. same_host: it runs on the server's machine. secret: it
@@ -48,16 +46,14 @@ class Here:
     rdma: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(NamedTuple):
     """An endpoint that is not a candidate. reason: the end of a sentence."""
 
     uri: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(NamedTuple):
     uris: tuple[str, ...]
     dropped: tuple[Dropped, ...]
 

@@ -5,7 +5,7 @@ reasons.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from netprobe.cost import MIXED, Workload, cost
 from netprobe.schemes import rank_of, scheme_of
@@ -32,8 +32,7 @@ class Ranked:
         return self.path.uri
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """ranked: the paths that work, best first.  reason: a sentence."""
 
     uri: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TypedDict
 
 from netprobe.estimate import Bandwidth, RoundTrips  # noqa: TC001 (the schema resolves them)
-from netprobe.netdev import NetDevice  # noqa: TC001
 
 
 class ProbedPath(TypedDict):
@@ -41,6 +40,32 @@ class ChosenPath(TypedDict):
 
     uri: str
     reason: str
+
+
+class RdmaPort(TypedDict):
+    """A port in /sys/class/infiniband. speed_mbps: 0 if unknown."""
+
+    device: str
+    port: int
+    active: bool
+    link_layer: str
+    speed_mbps: int
+    numa_node: int | None
+
+
+class NetDevice(TypedDict):
+    """kind: ethernet, loopback, infiniband, wireless, bridge, bond, tunnel or virtual.
+    speed_mbps, numa_node: None if unknown.
+    """
+
+    name: str
+    kind: str
+    up: bool
+    speed_mbps: int | None
+    numa_node: int | None
+    mtu: int
+    addresses: list[str]
+    rdma_ports: list[RdmaPort]
 
 
 class Probed(TypedDict):

@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from netprobe.native import HOST_BYTES, ID_BYTES
 
@@ -19,8 +19,7 @@ FILE = "identity"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-@dataclass(frozen=True, slots=True)
-class HostIdentity:
+class HostIdentity(NamedTuple):
     """server: random, one per server. host: the hash by which processes on its machine recognise
     it.
     """

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import ipaddress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rgpu_common.closing import Closing
 from rgpu_common.errors import ProtocolError, ServerError
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 ID_BYTES: Final = 16
 HOST_BYTES: Final = 32
+_NO_ID: Final = bytes(ID_BYTES)
+_NO_HOST: Final = bytes(HOST_BYTES)
 MAX_ENDPOINTS: Final = 64
 MAX_URI_BYTES: Final = 256
 _MAX_OFFER_BYTES: Final = 64 << 10
@@ -33,17 +34,16 @@ LIFE_SECONDS: Final = 20.0
 _NAME_SECONDS: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(NamedTuple):
     """What a responder says about its server.
 
     server: the same on every path to it. host: identifies its machine to processes there
     (identity.py). bytes, seconds: what this probe may use. endpoints: URIs of the server.
     """
 
-    server: bytes = bytes(ID_BYTES)
-    nonce: bytes = bytes(ID_BYTES)
-    host: bytes = bytes(HOST_BYTES)
+    server: bytes = _NO_ID
+    nonce: bytes = _NO_ID
+    host: bytes = _NO_HOST
     bytes: int = 0
     seconds: float = 0.0
     endpoints: tuple[str, ...] = ()
@@ -122,8 +122,7 @@ def schemes() -> tuple[str, ...]:
     return tuple(text.value.decode().split())
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
+class _Opened(NamedTuple):
     """The result of rgpu_probe_open. line: None if nothing answers; then `why` is the reason."""
 
     line: int | None

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,8 +17,7 @@ _ETHERNET, _INFINIBAND, _LOOPBACK, _TUNNELS = 1, 32, 772, (65534, 768, 769, 776,
 SOFTWARE = ("loopback", "bridge", "tunnel", "virtual")
 
 
-@dataclass(frozen=True, slots=True)
-class RdmaPort:
+class RdmaPort(NamedTuple):
     """A port in /sys/class/infiniband. speed_mbps: 0 if unknown."""
 
     device: str
@@ -30,8 +28,7 @@ class RdmaPort:
     numa_node: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NetDevice:
+class NetDevice(NamedTuple):
     """kind: ethernet, loopback, infiniband, wireless, bridge, bond, tunnel or virtual.
     speed_mbps, numa_node: None if unknown.
     """
@@ -57,7 +54,7 @@ def net_devices(sys: Path = SYS, proc: Path = PROC) -> list[NetDevice]:
         if device is None:
             continue
         mine = tuple(port for port, parent in ports if parent and parent == _parent(path))
-        found.append(replace(device, addresses=addresses.get(device.name, ()), rdma_ports=mine))
+        found.append(device._replace(addresses=addresses.get(device.name, ()), rdma_ports=mine))
     return found
 
 

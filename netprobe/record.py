@@ -7,9 +7,9 @@ import hashlib
 import json
 import os
 import stat
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,6 +34,10 @@ _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 def to_plain(path: Measurement) -> dict[str, Any]:
     """Returns a measurement as a JSON object."""
+    # Imported here and in `Entry.after` only: that takes milliseconds, which only a run that
+    # measures needs to spend.
+    from dataclasses import asdict
+
     plain = asdict(path)
     plain["server"] = path.server.hex()
     for name in ("up", "down"):
@@ -93,8 +97,7 @@ def _bandwidth(plain: Mapping[str, Any] | None) -> Bandwidth | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """The measurements of a server. at: seconds since 1970. server: which server answered.
 
     seen: for broken paths, by URI, when a server last answered there, if that was before `at`.
@@ -104,7 +107,7 @@ class Entry:
     server: bytes
     same_host: bool
     paths: tuple[Measurement, ...]
-    seen: Mapping[str, float] = field(default_factory=dict)
+    seen: Mapping[str, float] = MappingProxyType({})
 
     def fresh(self, now: float) -> bool:
         """Returns True if the entry is recent enough; an entry from the future is not."""
@@ -115,6 +118,8 @@ class Entry:
         """Returns this entry, with the servers that `before` knew behind paths that are broken
         now, unless that is too long ago.
         """
+        from dataclasses import replace
+
         known = before.answered(self.at) if before else {}
         paths, seen = [], dict(self.seen)
         for path in self.paths:
@@ -123,7 +128,7 @@ class Entry:
                 continue
             server, seen[path.uri] = known[path.uri]
             paths.append(replace(path, server=server))
-        return replace(self, paths=tuple(paths), seen=seen)
+        return self._replace(paths=tuple(paths), seen=seen)
 
     def answered(self, now: float) -> dict[str, tuple[bytes, float]]:
         """Returns, by URI, which server last answered on a path and when, if that is recent

@@ -148,11 +148,9 @@ def path_plain(path: Measurement, workload: Workload) -> dict[str, Any]:
 
 def device_plain(device: NetDevice) -> dict[str, Any]:
     """Returns a network device as a JSON object."""
-    plain: dict[str, Any] = {name: getattr(device, name) for name in device.__slots__}
+    plain: dict[str, Any] = device._asdict()
     plain["addresses"] = list(device.addresses)
-    plain["rdma_ports"] = [
-        {name: getattr(port, name) for name in port.__slots__} for port in device.rdma_ports
-    ]
+    plain["rdma_ports"] = [port._asdict() for port in device.rdma_ports]
     return plain
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from netprobe.candidates import TUNNELLED, Candidates, Dropped, Here, candidates, normal
 from netprobe.identity import is_this_host, read_boot_id
@@ -38,8 +37,7 @@ _LOCAL_SECONDS = 1.0
 _WHO = ("RGPU_TOKEN", "RGPU_TOKEN_FILE", "RGPU_TLS_CERT")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """What the first contact with a server showed.
 
     uri: the address used. handshake: how many seconds it took.
@@ -51,8 +49,7 @@ class Found:
     handshake: float
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(NamedTuple):
     """The measurements of all paths to a server. choice: None if no path works."""
 
     found: Found
@@ -189,8 +186,8 @@ def chosen(
         return choice
     best = min(local, key=lambda path: rank_of(path.uri))
     if best.uri == choice.uri:
-        return replace(choice, reason=_LOCAL_REASON)
-    return replace(choice, uri=best.uri, reason=_LOCAL_REASON)
+        return choice._replace(reason=_LOCAL_REASON)
+    return choice._replace(uri=best.uri, reason=_LOCAL_REASON)
 
 
 _LOCAL_REASON = "client and server are on one machine, and what they share is faster than a network"
@@ -244,8 +241,7 @@ def _open(uri: str, server: bytes, timeout: float) -> OpenPath | Measurement:
     return path
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(NamedTuple):
     """The cache, for this client. A client on its server's machine never fills it, so its name,
     which takes milliseconds to find, is asked for only where there is an entry.
     """

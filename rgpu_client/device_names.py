@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from netprobe.candidates import completed
 from rgpu_common.errors import UsageError
@@ -16,8 +15,7 @@ _MAX_ORDINAL = 1023
 MAX_DEVICES = 8
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class DeviceName:
+class DeviceName(NamedTuple):
     """A device of a server. server: its address; "" means the server of `--server`."""
 
     number: int

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rgpu_client.device_names import parse_devices
 from rgpu_client.sizes import (
@@ -37,8 +36,7 @@ API_SERVER_HELP = _SERVER_HELP.format(ucx="")
 SEND_PTX = {"CUPY_COMPILE_WITH_PTX": "1"}
 
 
-@dataclass(frozen=True, slots=True)
-class ClientSettings:
+class ClientSettings(NamedTuple):
     """Settings as users write them. For None, the environment decides, and then the server.
 
     memory: "2GiB", "8vmem" or "25%". device: the device's number on the server, "0,1" for several,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rgpu_client.device_names import parse_devices
 from rgpu_client.variables import variable
@@ -20,15 +19,14 @@ if TYPE_CHECKING:
 _LEAVE_OUT = "leave it out for the server's default"
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(NamedTuple):
     """The sizes that a run asks for. For None, 0 and "", the server decides.
 
     devices: () means any one device of the server. share_ppm, limit_ppm: the
     guaranteed part of the device's time and the cap. key: the name of the lease.
     """
 
-    memory: Memory = field(default_factory=Memory)
+    memory: Memory = Memory()
     devices: tuple[DeviceName, ...] = ()
     share_ppm: int = 0
     limit_ppm: int = 0

@@ -9,9 +9,8 @@ import argparse
 import errno
 import os
 import sys
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from rgpu_common import release, version_line
 from rgpu_common.errors import RgpuError, UsageError
@@ -32,8 +31,7 @@ _UNKNOWN = "unrecognized arguments: "
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     """A sub-command.
 
     summary: one line for the list of commands.

@@ -7,9 +7,12 @@ from __future__ import annotations
 import errno
 import ipaddress
 import re
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from rgpu_common.errors import EndpointError, ServerError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 DEFAULT_PORT = 7700
 ACCEPTED = (
@@ -28,12 +31,44 @@ _REMEDIES = {
 _TCP = re.compile(r"(?:\[([0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|([^\[\]:/\s]+))(?::([0-9]{1,5}))?")
 
 
-@dataclass(frozen=True, slots=True)
-class TcpEndpoint:
+class _Endpoint:
+    """Equal are endpoints of one class whose fields are. `Endpoint` lists the classes.
+
+    They are not data classes, because every `rgpu run` waits until it has made its classes.
+    """
+
+    __slots__ = ()
+
+    def _fields(self) -> tuple[object, ...]:
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Endpoint) or type(other) is not type(self):
+            return NotImplemented
+        return self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, *self._fields()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}{self._fields()!r}"
+
+
+class TcpEndpoint(_Endpoint):
     """A TCP port. Port 0 is only for listening: the system then chooses a free port."""
 
-    host: str
-    port: int
+    __slots__ = ("host", "port")
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host: Final = host
+        self.port: Final = port
+
+    def _fields(self) -> tuple[object, ...]:
+        return self.host, self.port
+
+    def at(self, host: str, port: int) -> Self:
+        """Returns such an endpoint at another host or port."""
+        return type(self)(host, port)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -53,14 +88,19 @@ class TcpEndpoint:
         return f"ipv6:{self}" if ":" in self.host else f"dns:///{self}"
 
 
-@dataclass(frozen=True, slots=True)
-class UnixEndpoint:
+class UnixEndpoint(_Endpoint):
     """A Unix stream socket in the file system. With `shared`, a session uses memory that both ends
     share (`shm:`), which is passed over this socket.
     """
 
-    path: str
-    shared: bool = False
+    __slots__ = ("path", "shared")
+
+    def __init__(self, path: str, shared: bool = False) -> None:
+        self.path: Final = path
+        self.shared: Final = shared
+
+    def _fields(self) -> tuple[object, ...]:
+        return self.path, self.shared
 
     def __str__(self) -> str:
         return f"{'shm' if self.shared else 'unix'}:{self.path}"
@@ -74,9 +114,10 @@ class UnixEndpoint:
         return f"unix:{self.path}"
 
 
-@dataclass(frozen=True, slots=True)
 class TlsEndpoint(TcpEndpoint):
     """A TCP port whose server speaks TLS 1.3."""
+
+    __slots__ = ()
 
     def __str__(self) -> str:
         return f"tls:{TcpEndpoint.__str__(self)}"
@@ -87,9 +128,10 @@ class TlsEndpoint(TcpEndpoint):
         return f"ipv6:{where}" if ":" in self.host else f"dns:///{where}"
 
 
-@dataclass(frozen=True, slots=True)
 class UcxEndpoint(TcpEndpoint):
     """An address for UCX connections. They carry sessions, but not the control-plane API."""
+
+    __slots__ = ()
 
     def __str__(self) -> str:
         return f"ucx:{TcpEndpoint.__str__(self)}"
@@ -107,11 +149,20 @@ class UcxEndpoint(TcpEndpoint):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class GrpcEndpoint(TcpEndpoint):
     """An HTTP/2 port that carries tunnels and the control-plane API. With `secure`, over TLS."""
 
-    secure: bool = False
+    __slots__ = ("secure",)
+
+    def __init__(self, host: str, port: int, secure: bool = False) -> None:
+        super().__init__(host, port)
+        self.secure: Final = secure
+
+    def _fields(self) -> tuple[object, ...]:
+        return self.host, self.port, self.secure
+
+    def at(self, host: str, port: int) -> Self:
+        return type(self)(host, port, self.secure)
 
     def __str__(self) -> str:
         return f"{'grpcs' if self.secure else 'grpc'}:{TcpEndpoint.__str__(self)}"

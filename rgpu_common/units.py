@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from decimal import Decimal
+from typing import TYPE_CHECKING, NamedTuple
 
 from rgpu_common.errors import UnitError
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 PPM = 1_000_000
 MAX_BYTES = 1 << 62
@@ -43,8 +45,7 @@ _ACCEPTED_SHARES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(NamedTuple):
     """A memory size that a user asked for, in bytes or in millionths (ppm) of the device's memory,
     whose size is not known yet. Both 0: none was asked for.
     """
@@ -82,7 +83,7 @@ def _bytes(text: str, whole_bytes: int | None, accepted: str) -> int:
     match = _NUMBER.fullmatch(text)
     if match is None:
         raise UnitError(f"{text!r} is not {accepted}")
-    number, unit = Decimal(match[1]), match[2].lower()
+    number, unit = _decimal(match[1]), match[2].lower()
     if unit == "%":
         if not whole_bytes:
             raise UnitError(f"{text!r} is not {accepted}")
@@ -103,6 +104,13 @@ def _bytes(text: str, whole_bytes: int | None, accepted: str) -> int:
     return result
 
 
+def _decimal(text: str) -> Decimal:
+    # Imported late, for programs that start without a size.
+    from decimal import Decimal
+
+    return Decimal(text)
+
+
 def _too_much(text: str) -> str:
     return f"{text!r} is more than the {format_bytes(MAX_BYTES)} that can be said"
 
@@ -118,7 +126,7 @@ def parse_share(text: str) -> int:
     unit = match[2].lower() if match is not None else "?"
     if match is None or unit not in ("", "%", *_CORES):
         raise UnitError(f"{text!r} is not a share: write {_ACCEPTED_SHARES}")
-    number = Decimal(match[1])
+    number = _decimal(match[1])
     if unit in _CORES:
         return _cores(text, number)
     ppm = number * (PPM // 100 if unit == "%" else PPM)
@@ -131,14 +139,14 @@ def parse_total_share(text: str) -> int:
     """Like `parse_share`, but for several devices: 2.5, 250%, 250vcore. May exceed 1."""
     match = _NUMBER.fullmatch(text)
     unit = match[2].lower() if match is not None else "?"
-    if match is None or unit not in ("", "%", *_CORES) or Decimal(match[1]) > MAX_DEVICES * 100:
+    if match is None or unit not in ("", "%", *_CORES) or _decimal(match[1]) > MAX_DEVICES * 100:
         raise UnitError(f"{text!r} is not a number of devices: write 2.5, 250% or 250vcore")
-    return int(Decimal(match[1]) * (PPM if unit == "" else PPM // 100))
+    return int(_decimal(match[1]) * (PPM if unit == "" else PPM // 100))
 
 
 def plain(value: str | float) -> str:
     """Returns a number in decimal digits, never as 1e-05. Text is returned unchanged."""
-    return value if isinstance(value, str) else format(Decimal(str(value)), "f")
+    return value if isinstance(value, str) else format(_decimal(str(value)), "f")
 
 
 def _cores(text: str, number: Decimal) -> int:
@@ -193,7 +201,7 @@ def parse_duration(text: str) -> int:
     """Returns the whole seconds of "90s", "30min", "2h" or "1.5d"; UnitError."""
     found = _NUMBER.fullmatch(text)
     scale = _TIMES.get(found[2]) if found else None
-    seconds = int(Decimal(found[1]) * scale) if found and scale else 0
+    seconds = int(_decimal(found[1]) * scale) if found and scale else 0
     if not 1 <= seconds <= _MOST_SECONDS:
         raise UnitError(f"{text!r} is no time: write 90s, 30min, 2h or 1d")
     return seconds

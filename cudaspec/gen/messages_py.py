@@ -35,7 +35,8 @@ _HOMES: Mapping[str, tuple[str, ...]] = {
         "get_zero", "encode_packet", "put_items", "put_rows", "put_strings", "put_u32",
         "split_packet",
     ),
-    "frame": ("Kind", "MAGIC", "WIRE_MAJOR", "WIRE_MINOR", "WireError", "encode_frame"),
+    "frame": ("Kind", "MAGIC", "WIRE_MAJOR", "WIRE_MINOR", "WireError", "encode_frame",
+              "repr_without"),
     "scalars": ("Reader", "Writer"),
 }  # fmt: skip
 
@@ -88,7 +89,6 @@ def _imports(rows: Messages, module: Module, code: str) -> str:
     if module.name != "handshake" and module.channel is None:
         homes["handshake"] = ("Handshake", *homes["handshake"])
     standard = [
-        _import("dataclasses", ("dataclass", "field"), code),
         _import("enum", ("IntEnum", "IntFlag"), code),
         _import("typing", ("TYPE_CHECKING", "Final", "NamedTuple"), code),
     ]

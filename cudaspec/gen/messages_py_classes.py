@@ -94,16 +94,17 @@ def _about(about: str, parts: Sequence[Part]) -> list[str]:
 
 
 def class_lines(name: str, parts: Sequence[Part], about: str, rows: Messages) -> list[str]:
-    members = [_member(rows, part) for part in parts if not silent(part)]
-    doc = docstring(_about(about, parts))
-    return ["@dataclass(frozen=True, slots=True)", f"class {name}:", *doc, "", *members]
+    shown = [part for part in parts if not silent(part)]
+    members = [_member(rows, part) for part in shown]
+    hidden = ", ".join(f'"{part.name}"' for part in shown if part.hidden)
+    if hidden:
+        members += ["", "    def __repr__(self) -> str:"]
+        members += [f"        return repr_without(self, {hidden})"]
+    return [f"class {name}(NamedTuple):", *docstring(_about(about, parts)), "", *members]
 
 
 def _member(rows: Messages, part: Part) -> str:
-    default = default_of(rows, part)
-    if part.hidden:
-        default = f"field(default={default}, repr=False)"
-    return f"    {part.name}: {type_of(rows, part)} = {default}"
+    return f"    {part.name}: {type_of(rows, part)} = {default_of(rows, part)}"
 
 
 def record_lines(name: str, parts: Sequence[Part], about: str, rows: Messages) -> list[str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rgpu_client.device_names import MAX_DEVICES
 from rgpu_common.errors import UsageError
@@ -20,8 +19,7 @@ REACHES = ("passthrough", "local", "near", "any")
 PLACES = ("node", "rack", "zone")
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """What the options say.
 
     reach: a word of REACHES. max_slowdown_ppm: None: any. gang: the runs that start together,

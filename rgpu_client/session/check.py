@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from rgpu_client.session.claim import FOR_EVER as FOR_EVER
 from rgpu_client.session.claim import Held, claim
@@ -31,8 +30,7 @@ def claimed(environment: Mapping[str, str], program: str, wait: float = 0.0) -> 
     return {**environment, "RGPU_LEASE": first.key}
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(NamedTuple):
     """How long a claim waits in line. given_up: tells that the caller no longer wants the lease."""
 
     seconds: float = 0.0

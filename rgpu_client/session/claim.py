@@ -12,8 +12,7 @@ import functools
 import math
 import os
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rgpu_client.session.greeting import hello_of
 from rgpu_client.sizes import sizes_of
@@ -41,8 +40,7 @@ _TEXT_BYTES = 1024
 _LOWEST_DESCRIPTOR = 300
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """A claim that was granted.
 
     key: the value for RGPU_LEASE. server: the address that answered. descriptor: holds the lease

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rgpu_client.device_names import servers_of
 from rgpu_client.session.claim import claim, claim_named, let_go, new_key
@@ -47,8 +46,7 @@ def claim_each(
     return [held[device] for device in devices]
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(NamedTuple):
     """own: its leases are for this run alone."""
 
     environment: Mapping[str, str]
@@ -90,7 +88,7 @@ class _Run:
 
         def show(place: Place | None) -> None:
             if place is not None:
-                place = replace(place, sentence=f"server {server}: {place.sentence}")
+                place = place._replace(sentence=f"server {server}: {place.sentence}")
             progress(place)
 
         return show

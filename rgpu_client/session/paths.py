@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from netprobe.candidates import (
     TRANSPORTS,
@@ -46,8 +45,7 @@ _FALL_BACK = (
 _MOST_ELSEWHERE = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
+class Path(NamedTuple):
     """How a program reaches its server.
 
     others: URIs to fall back on, best first. unseen: URIs at which the server was not seen yet,
@@ -168,7 +166,7 @@ def _best(named: str, environment: Mapping[str, str]) -> Path:
         path = _chosen(Choice(uri, "no path could be measured in time"), entry.server, entry.paths)
         # The agent has more time to measure these.
         unseen = [one for one in uris if one not in (path.uri, *path.others)]
-        return replace(path, unseen=tuple(unseen[:_MOST_ELSEWHERE]))
+        return path._replace(unseen=tuple(unseen[:_MOST_ELSEWHERE]))
     return _chosen(choice, entry.server, entry.paths)
 
 
@@ -190,7 +188,7 @@ def _found(named: str, entry: Entry | None, environment: Mapping[str, str]) -> F
                 if found.offer.server == entry.server:
                     # The named address belongs to this server too, and may work again soon.
                     offered = (*found.offer.endpoints, normal(named))
-                    return replace(found, offer=replace(found.offer, endpoints=offered))
+                    return found._replace(offer=found.offer._replace(endpoints=offered))
         raise
 
 
@@ -232,7 +230,7 @@ def _remembered(entry: Entry, named: str, environment: Mapping[str, str]) -> Pat
         return None
     age = round(time.time() - entry.at)
     return _chosen(
-        replace(choice, reason=f"{choice.reason} (measured {age} s ago)"), entry.server, there
+        choice._replace(reason=f"{choice.reason} (measured {age} s ago)"), entry.server, there
     )
 
 

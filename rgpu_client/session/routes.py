@@ -4,8 +4,7 @@ RGPU_DEVICE may name others, and RGPU_ROUTES tells the program how to reach them
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rgpu_client.device_names import servers_of
 from rgpu_client.session.launch import TUNNEL, carried
@@ -26,8 +25,7 @@ _SERVER = "RGPU_SERVER"
 _ONE_ROUTE = (PATHS, AGENT, TUNNEL, ROUTES)
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(NamedTuple):
     """How a program reaches a server.
 
     uris: best first. agent, tunnel: the values that RGPU_AGENT and RGPU_TUNNEL would have.

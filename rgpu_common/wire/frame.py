@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rgpu_common.wire.version import WIRE_MAJOR as WIRE_MAJOR
 from rgpu_common.wire.version import WIRE_MINOR as WIRE_MINOR
@@ -23,6 +22,13 @@ _HEADER: Final = struct.Struct("<IIHBBiQQII")
 
 class WireError(ValueError):
     """Bytes break the wire format. The message says which rule."""
+
+
+def repr_without(message: tuple[object, ...], *hidden: str) -> str:
+    """Returns the repr of a named tuple without its fields `hidden`, which no log shows."""
+    names: tuple[str, ...] = getattr(message, "_fields")  # noqa: B009 (mypy knows no base of all)
+    shown = (f"{k}={v!r}" for k, v in zip(names, message, strict=True) if k not in hidden)
+    return f"{type(message).__name__}({', '.join(shown)})"
 
 
 class Kind(IntEnum):
@@ -47,8 +53,7 @@ class Flags(IntFlag):
     RESUMED = 8
 
 
-@dataclass(frozen=True, slots=True)
-class FrameHeader:
+class FrameHeader(NamedTuple):
     """The fields of a header, in wire order. `encode_frame` fills in the lengths."""
 
     payload_bytes: int = 0
@@ -68,13 +73,15 @@ class FrameHeader:
         return self.payload_bytes - self.bulk_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """A whole frame."""
 
     header: FrameHeader
-    head: bytes = field(repr=False)
+    head: bytes
     bulk: bytes
+
+    def __repr__(self) -> str:
+        return repr_without(self, "head")
 
 
 def parse_header(data: bytes | bytearray | memoryview) -> FrameHeader:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -91,7 +91,7 @@ def advertised(bound: Sequence[Endpoint], manager: Endpoint | None) -> str:
         )
     first = ports[0]
     if first.host in UNSPECIFIED:
-        first = replace(first, host=_own_address(manager) or socket.gethostname())
+        first = first.at(_own_address(manager) or socket.gethostname(), first.port)
     return str(first)
 
 

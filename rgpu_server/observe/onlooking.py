@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rgpu_common import release
@@ -66,8 +65,7 @@ class Onlooking:
             seen = self._of_lease(lease)
         else:
             seen = Observed(memory_limit_bytes=_would_have(question, device))
-        return replace(
-            seen,
+        return seen._replace(
             release=release(),
             driver=f"rgpu {release()}" if facts.kind == "emulated" else readings.driver,
             cuda_version=driver.cuda_version,

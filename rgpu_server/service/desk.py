@@ -8,7 +8,7 @@ import itertools
 import logging
 import secrets
 import socket
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rgpu_common import release
@@ -153,7 +153,7 @@ class Desk:
             return
         if hello.access_token:
             # The worker runs the tenant's code and does not need the access token.
-            hello = replace(hello, access_token="")
+            hello = hello._replace(access_token="")
             head = put_hello(hello)
         try:
             wish = _wish(hello)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from netprobe.native import Line
@@ -36,7 +35,7 @@ def _taken(endpoint: TcpEndpoint, error: OSError) -> ServerError:
     if error.errno != errno.EADDRINUSE or not _is_server(endpoint):
         return cannot_listen(endpoint, error)
     neighbour = endpoint.port + 1 if endpoint.port < _MAX_PORT else endpoint.port - 1
-    other = replace(endpoint, port=neighbour)
+    other = endpoint.at(endpoint.host, neighbour)
     return ServerError(
         f"the port of {endpoint} is in use by another rgpu server (`rgpu devices --server "
         f"{_here(endpoint)}` shows what it serves): use that one, end it, or name another port: "
@@ -56,4 +55,4 @@ def _is_server(endpoint: TcpEndpoint) -> bool:
 
 def _here(endpoint: TcpEndpoint) -> TcpEndpoint:
     """Where it can be reached from this machine."""
-    return replace(endpoint, host=_UNSPECIFIED.get(endpoint.host, endpoint.host))
+    return endpoint.at(_UNSPECIFIED.get(endpoint.host, endpoint.host), endpoint.port)

@@ -83,7 +83,7 @@ class WebServer:
         self._listener = listener
         self._accepting = asyncio.ensure_future(self._accept(listener))
         if isinstance(endpoint, TcpEndpoint):
-            return replace(endpoint, port=listener.getsockname()[1])
+            return endpoint.at(endpoint.host, listener.getsockname()[1])
         return endpoint
 
     def _bind(self, endpoint: Endpoint) -> socket.socket:

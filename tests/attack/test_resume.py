@@ -9,7 +9,6 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,7 +37,7 @@ def server() -> Iterator[Server]:
 
 
 def session(server: Server, name: str) -> ByHand:
-    return ByHand(server.tcp, replace(HELLO, lease_key=name))
+    return ByHand(server.tcp, HELLO._replace(lease_key=name))
 
 
 @pytest.fixture
@@ -125,7 +124,7 @@ def test_guesses_keep_nobody_from_going_on(server: Server, honest: ByHand) -> No
     welcome = honest.welcome
     for guess in range(300):
         connection = connect(server.tcp)
-        thief = replace(welcome, secret=guess.to_bytes(32, "little"))
+        thief = welcome._replace(secret=guess.to_bytes(32, "little"))
         own, honest.welcome = honest.welcome, thief
         try:
             with contextlib.suppress(EOFError, ConnectionError):
@@ -168,7 +167,7 @@ def test_descriptors_that_nobody_asked_for_are_dropped(server: Server) -> None:
     path = server.unix.removeprefix("unix:")
     read, write = os.pipe()
     passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [write] * 100))]
-    greeting = encode_hello(replace(HELLO, lease_key="descriptors"))
+    greeting = encode_hello(HELLO._replace(lease_key="descriptors"))
     with socket.socket(socket.AF_UNIX) as lane:
         lane.settimeout(SECONDS)
         lane.connect(path)

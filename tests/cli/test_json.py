@@ -19,6 +19,7 @@ from helpers.command import rgpu_command
 from helpers.command import run_rgpu_plain as rgpu
 from helpers.manager import ManagerProcess, node
 from helpers.server import Server
+from helpers.waiting import wait_until
 
 from rgpu_cluster.kubernetes import explain_cli
 from rgpu_cluster.kubernetes.explaining import Part
@@ -134,11 +135,16 @@ def test_no_command_is_missing() -> None:
     ],
 )
 def test_what_is_asked_of_a_server(server: Server, words: str) -> None:
-    done = rgpu(*words.split(), "--json", "--server", server.tcp)
-    assert done.returncode == 0, done.stderr
-    said = check(f"rgpu {words} --json", done.stdout)
-    lists = [value for value in said.values() if isinstance(value, list)]
-    assert any(lists), f"nothing is in {said}, so little was checked"
+    said: dict[str, Any] = {}
+
+    def tells() -> bool:
+        """A server that has just started has nothing to report for a second."""
+        done = rgpu(*words.split(), "--json", "--server", server.tcp)
+        assert done.returncode == 0, done.stderr
+        said.update(check(f"rgpu {words} --json", done.stdout))
+        return any(value for value in said.values() if isinstance(value, list))
+
+    wait_until(tells)
 
 
 def test_a_log_that_is_followed() -> None:

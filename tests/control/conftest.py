@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -79,7 +79,7 @@ class RunningDaemon:
 
     async def hello(self, endpoint: Endpoint | None = None, **fields: object) -> Lane:
         """A connection on which HELLO has been said."""
-        return await self.lane(encode_hello(replace(Hello(), **fields)), endpoint)  # type: ignore[arg-type]
+        return await self.lane(encode_hello(Hello()._replace(**fields)), endpoint)  # type: ignore[arg-type]
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Waits until the daemon's state fulfils `condition`, looking after each of its events."""

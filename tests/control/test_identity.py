@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +68,8 @@ async def test_an_access_token_names_the_tenant_of_a_session(serve: Serve, keys:
 
 
 async def test_a_certificate_names_the_tenant_of_a_session(serve: Serve, keys: Keys) -> None:
-    alice = replace(REMOTE, tenant="alice", authenticated=True)
-    nobody = replace(REMOTE, authenticated=True)
+    alice = REMOTE._replace(tenant="alice", authenticated=True)
+    nobody = REMOTE._replace(authenticated=True)
     async with serve(identity=keys.identity()) as server:
         assert await knock(server, Hello(), alice) == "alice"
         assert "tenant 'alice'" in await knock(server, Hello(tenant="bob"), alice)
@@ -101,7 +100,7 @@ async def test_the_worker_never_sees_an_access_token(serve: Serve, keys: Keys) -
         assert header.opcode == Handshake.WELCOME
         (visitor,) = [server.daemon.conductor.desk.get(decode_welcome(head).session)]
         assert keys.alice.encode() not in visitor.head
-        assert visitor.hello == replace(hello, access_token="")
+        assert visitor.hello == hello._replace(access_token="")
         assert visitor.secret.hex() not in repr(visitor)
         assert repr(visitor.secret) not in repr(visitor)
         assert decode_welcome(head).memory_limit_bytes == 2 * GIB
@@ -173,7 +172,7 @@ async def test_a_flood_of_bad_access_tokens_hurts_nobody_else(
         assert answered == 10
         # A client with an access token is accepted meanwhile, also from the same address.
         assert await knock(server, Hello(access_token=keys.alice)) == "alice"
-        other = replace(REMOTE, peer="192.0.2.8:1")
+        other = REMOTE._replace(peer="192.0.2.8:1")
         assert "not valid" in await knock(server, Hello(access_token="wrong"), other)
         authenticator = server.daemon.authenticator
         assert (authenticator.refused["session"], authenticator.unanswered) == (301, 290)

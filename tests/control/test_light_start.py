@@ -30,9 +30,10 @@ tell()
 """
 # Each of these takes milliseconds, or imports what does.
 HEAVY = {
-    "asyncio", "concurrent.futures", "difflib", "google.protobuf", "grpc", "importlib.metadata",
-    "logging", "netprobe.cost", "netprobe.prober", "rgpu_client.cluster.placing",
-    "rgpu_client.session.watching", "secrets", "shutil", "socket", "subprocess", "tempfile",
+    "asyncio", "concurrent.futures", "dataclasses", "decimal", "difflib", "google.protobuf", "grpc",
+    "importlib.metadata", "inspect", "logging", "netprobe.cost", "netprobe.prober",
+    "rgpu_client.cluster.placing", "rgpu_client.session.watching", "secrets", "shutil", "socket",
+    "subprocess", "tempfile",
 }  # fmt: skip
 
 

@@ -179,12 +179,12 @@ def test_who_answered_is_known_of_a_path_that_broke() -> None:
     other = bytes(16)
     now = (broken("tcp:a:1"), broken("tcp:a:2"), replace(broken("tcp:a:3"), server=other))
     before = (path("tcp:a:1"), broken("tcp:a:2"), path("tcp:a:3"), path("tcp:a:4"))
-    kept = replace(entry(), paths=now).after(replace(entry(), paths=before))
+    kept = entry()._replace(paths=now).after(entry()._replace(paths=before))
     assert [one.uri for one in kept.paths] == ["tcp:a:1", "tcp:a:2", "tcp:a:3"]
     assert [one.server for one in kept.paths] == [SERVER, b"", other]
     assert not any(one.works for one in kept.paths)
     # And of one that goes on being broken.
-    assert replace(entry(), paths=now).after(kept).paths == kept.paths
+    assert entry()._replace(paths=now).after(kept).paths == kept.paths
     assert entry().after(None) == entry()
 
 
@@ -192,12 +192,12 @@ DAY = record.MAX_UNSEEN_SECONDS
 
 
 def test_who_answered_before_a_path_broke_is_known_for_a_day() -> None:
-    kept = replace(entry(), paths=(path("tcp:a:1"),))
+    kept = entry()._replace(paths=(path("tcp:a:1"),))
 
     def measured(at: float, *paths: Measurement) -> tuple[bytes, ...]:
         """Returns for each path the server that is known to answer there."""
         nonlocal kept
-        kept = replace(entry(at), paths=paths or (broken("tcp:a:1"),)).after(kept)
+        kept = entry(at)._replace(paths=paths or (broken("tcp:a:1"),)).after(kept)
         return tuple(one.server for one in kept.paths)
 
     # However often somebody looks meanwhile.
@@ -214,20 +214,20 @@ def test_who_answered_before_a_path_broke_is_known_for_a_day() -> None:
 
 
 def test_who_answered_in_the_future_is_not_known() -> None:
-    before = replace(entry(5000.0), paths=(path("tcp:a:1"),))
-    now = replace(entry(4999.0), paths=(broken("tcp:a:1"),))
+    before = entry(5000.0)._replace(paths=(path("tcp:a:1"),))
+    now = entry(4999.0)._replace(paths=(broken("tcp:a:1"),))
     assert now.after(before) == now
 
 
 def test_the_cache_keeps_when_somebody_answered(tmp_path: Path) -> None:
-    down = replace(entry(5000.0), paths=(replace(broken("tcp:a:1"), server=SERVER),))
-    down = replace(down, seen={"tcp:a:1": 1000.0})
+    down = entry(5000.0)._replace(paths=(replace(broken("tcp:a:1"), server=SERVER),))
+    down = down._replace(seen={"tcp:a:1": 1000.0})
     Cache(tmp_path).write("me", "a:1", down)
     assert Cache(tmp_path).read("me", "a:1") == down
 
 
 def test_what_is_old_or_of_the_future_is_not_fresh() -> None:
-    whole = replace(entry(), paths=(path("tcp:a:1"),))
+    whole = entry()._replace(paths=(path("tcp:a:1"),))
     assert whole.fresh(1100.0)
     assert not whole.fresh(2000.0)
     assert not whole.fresh(999.0)

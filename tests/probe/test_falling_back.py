@@ -81,7 +81,7 @@ def aged(environment: dict[str, str], named: str, seconds: float) -> None:
     entry = kept.read(named)
     assert entry is not None
     seen = {uri: at - seconds for uri, at in entry.seen.items()}
-    kept.write(named, replace(entry, at=entry.at - seconds, seen=seen))
+    kept.write(named, entry._replace(at=entry.at - seconds, seen=seen))
 
 
 def test_nobody_falls_back_on_where_the_server_was_never_seen(

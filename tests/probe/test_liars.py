@@ -10,7 +10,6 @@ import struct
 import subprocess
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,7 +50,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     "uri", ["tcp:\x1b[2J:1", "unix:/\x9b2J", "tcp:a\n:1", "tcp:\u202egro:1", "unix:/a\u200bb"]
 )
 def test_addresses_that_are_not_for_a_terminal(uri: str) -> None:
-    with Liar(replace(OFFER, endpoints=(uri,))) as liar, pytest.raises(RgpuError) as raised:
+    with Liar(OFFER._replace(endpoints=(uri,))) as liar, pytest.raises(RgpuError) as raised:
         Line(liar.uri)
     assert str(raised.value).isprintable()
     assert "invalid answer" in str(raised.value) or "does not answer" in str(raised.value)
@@ -73,9 +72,9 @@ def test_refusals_that_are_not_for_a_terminal(sentence: str) -> None:
         answer(bytes(200)),
         answer(native.put_offer(OFFER)[:-1]),
         answer(native.put_offer(OFFER) + b"x"),
-        answer(native.put_offer(replace(OFFER, endpoints=("tcp:a:1",) * 65))),
-        answer(native.put_offer(replace(OFFER, endpoints=("tcp:" + "a" * 300,)))),
-        answer(native.put_offer(replace(OFFER, server=b"short"))),
+        answer(native.put_offer(OFFER._replace(endpoints=("tcp:a:1",) * 65))),
+        answer(native.put_offer(OFFER._replace(endpoints=("tcp:" + "a" * 300,)))),
+        answer(native.put_offer(OFFER._replace(server=b"short"))),
         encode_frame(Kind.HANDSHAKE, Handshake.WELCOME, bytes(100)),
     ],
     ids=range(10),
@@ -92,7 +91,7 @@ def test_a_server_does_not_send_its_clients_everywhere(
     monkeypatch.setattr(surveying, "is_this_host", lambda nonce, host: False)
     many = tuple(f"tcp:192.0.2.{i}:7700" for i in range(60))
     odd = ("tcp:a;tcp:b:1", "nonsense", "tcp:a:0", "tcp:a:70000")
-    with Liar(replace(OFFER, endpoints=(*many, *odd))) as liar:
+    with Liar(OFFER._replace(endpoints=(*many, *odd))) as liar:
         began = time.perf_counter()
         path = find_path(liar.uri.removeprefix("tcp:"), "auto", environment)
         took = time.perf_counter() - began
@@ -209,7 +208,7 @@ def test_a_train_that_does_not_end_is_left(down: bool) -> None:
 
 
 def test_an_offer_that_does_not_end_is_left() -> None:
-    frame = answer(native.put_offer(replace(OFFER, endpoints=("tcp:a:1",) * 60)))
+    frame = answer(native.put_offer(OFFER._replace(endpoints=("tcp:a:1",) * 60)))
 
     class Slow(Liar):
         def _serve(self, connection: socket.socket) -> None:

@@ -63,7 +63,7 @@ def test_a_probe_before_does_not_lead_away_from_the_socket(
         for path in entry.paths
     ]
     assert paths != list(entry.paths)
-    kept.write(server.tcp, replace(entry, paths=tuple(paths)))
+    kept.write(server.tcp, entry._replace(paths=tuple(paths)))
     path = find_path(server.tcp, "auto", environment)
     assert path.uri.startswith(("shm:", "unix:")), path
     assert "measured 0 s ago" in path.reason or "measured 1 s ago" in path.reason

@@ -5,7 +5,6 @@ access token are not for the hostile one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
@@ -227,7 +226,7 @@ def test_a_server_that_is_not_fit_is_named(good: Server, lacks: str) -> None:
     }
     with _second() as second:
         if lacks == "device":
-            second.change = lambda welcome: replace(welcome, devices=())  # type: ignore[method-assign]
+            second.change = lambda welcome: welcome._replace(devices=())  # type: ignore[method-assign]
         else:
             second.with_band = False
         named = f"device 0@{second.address} cannot be one of several: {why[lacks]}"
@@ -238,7 +237,7 @@ def test_a_server_that_is_not_fit_is_named(good: Server, lacks: str) -> None:
 
 def test_endless_credit_is_not_kept_account_of(good: Server) -> None:
     def endless(welcome: Welcome) -> Welcome:
-        return replace(welcome, stream_credits=(1 << 32) - 1, stream_credit_bytes=(1 << 64) - 1)
+        return welcome._replace(stream_credits=(1 << 32) - 1, stream_credit_bytes=(1 << 64) - 1)
 
     source = """
     current(1)
@@ -271,7 +270,7 @@ def test_a_copied_identity_is_told_apart(good: Server) -> None:
     def with_domain(welcome: Welcome) -> Welcome:
         (device,) = welcome.devices
         attributes = (*device.attributes, Attribute(50, 0))
-        return replace(welcome, devices=(replace(device, attributes=attributes),))
+        return welcome._replace(devices=(device._replace(attributes=attributes),))
 
     with _second() as second, _second() as third:
         second.change = third.change = with_domain  # type: ignore[method-assign]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import struct
 from contextlib import suppress
-from dataclasses import replace
 
 from helpers.waiting import wait_until
 
@@ -64,7 +63,7 @@ class ByHand:
     def __init__(self, address: str, hello: Hello = HELLO) -> None:
         self.address = address
         self.command = connect(address)
-        self.command.sendall(encode_hello(replace(hello)))
+        self.command.sendall(encode_hello(hello))
         answer = frame(self.command)
         assert answer.header.opcode == Handshake.WELCOME, decode_refused(answer.head)
         self.welcome: Welcome = decode_welcome(answer.head)
@@ -87,7 +86,7 @@ class ByHand:
         message = Resume(self.welcome.session, self.welcome.secret, lane, 0, epoch, received)
         connection = connect(self.address)
         try:
-            connection.sendall(encode_resume(replace(message, **fields)))  # type: ignore[arg-type]
+            connection.sendall(encode_resume(message._replace(**fields)))  # type: ignore[arg-type]
             return connection, frame(connection)
         except BaseException:
             connection.close()

@@ -6,7 +6,6 @@ import random
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,8 +34,7 @@ MIB = 1 << 20
 SLOW = 30e6
 BLOCK = struct.Struct("<II")
 PACKED = 1 << 31
-COMPRESSED = replace(
-    HELLO,
+COMPRESSED = HELLO._replace(
     lease_key="compressed",
     wishes=(Wish(WishKey.RESUMABLE, 1), Wish(WishKey.COMPRESSION, 1)),
 )
@@ -197,7 +195,7 @@ def test_compression_is_granted_with_resumable_only(server: Server) -> None:
         ((Wish(WishKey.RESUMABLE, 1),), 0),
         ((Wish(WishKey.RESUMABLE, 1), Wish(WishKey.COMPRESSION, 2)), 0),
     ):
-        client = ByHand(server.tcp, replace(COMPRESSED, lease_key="grants", wishes=wishes))
+        client = ByHand(server.tcp, COMPRESSED._replace(lease_key="grants", wishes=wishes))
         assert granted(client) == expected, wishes
         client.close()
 
@@ -245,7 +243,7 @@ def test_records_come_in_blocks_after_a_resume(client: ByHand) -> None:
     ids=["empty", "unequal", "huge", "bomb", "no frame", "liar", "endless", "ones"],
 )
 def test_what_is_no_block_ends_the_session_and_no_other(server: Server, bad: bytes) -> None:
-    client = ByHand(server.tcp, replace(COMPRESSED, lease_key="hostile"))
+    client = ByHand(server.tcp, COMPRESSED._replace(lease_key="hostile"))
     client.command.sendall(bad)
     with suppress(ConnectionResetError):
         while client.command.recv(4096):
@@ -256,7 +254,7 @@ def test_what_is_no_block_ends_the_session_and_no_other(server: Server, bad: byt
 
 
 def test_a_block_that_does_not_end_holds_nobody_up(server: Server, tmp_path: Path) -> None:
-    silent = ByHand(server.tcp, replace(COMPRESSED, lease_key="silent"))
+    silent = ByHand(server.tcp, COMPRESSED._replace(lease_key="silent"))
     silent.command.sendall(BLOCK.pack(1000, 2000 | PACKED) + b"(\xb5/\xfd")
     assert traced(server.tcp, SPARSE.format(mib=1), tmp_path / "trace") is not None
     silent.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import socket
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from helpers.server import Server
@@ -54,7 +53,7 @@ def is_closed(connection: socket.socket) -> bool:
 
 def test_a_grace_is_granted_to_who_wishes_it(client: ByHand, server: Server) -> None:
     assert client.grace_ms == 10_000
-    plain = ByHand(server.tcp, replace(HELLO, wishes=(), lease_key="plain"))
+    plain = ByHand(server.tcp, HELLO._replace(wishes=(), lease_key="plain"))
     assert plain.grace_ms == 0
     connection, answer = plain.resume(1)
     assert refusal(answer)[0] == 46
@@ -158,7 +157,7 @@ def test_garbage_is_refused(server: Server, head: bytes) -> None:
 
 
 def test_bytes_that_are_no_records_end_the_session(server: Server) -> None:
-    client = ByHand(server.tcp, replace(HELLO, lease_key="garbage"))
+    client = ByHand(server.tcp, HELLO._replace(lease_key="garbage"))
     client.command.sendall(b"\xff" * 64)
     wait_until(lambda: ended(client))
     client.close()

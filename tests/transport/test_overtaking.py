@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from helpers.server import Server
@@ -36,7 +35,7 @@ class Laned(Client):
 
     def frame(self, seconds: float = 20.0) -> Frame:
         found = self._records.frame(seconds)
-        self.order.append(replace(found, bulk=b""))
+        self.order.append(found._replace(bulk=b""))
         return found
 
     def send(self, data: bytes) -> None:

@@ -10,7 +10,6 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,7 +78,7 @@ class Between:
             frame = encode_frame(header.kind, header.opcode, head, status=header.status)
             welcome = header.kind is Kind.HANDSHAKE and header.opcode == Handshake.WELCOME
             if welcome and self._grants is not None:
-                frame = encode_welcome(replace(decode_welcome(head), grants=self._grants))
+                frame = encode_welcome(decode_welcome(head)._replace(grants=self._grants))
                 declined = put_shm(Shm(0, "a test"))
                 upstream.sendall(encode_frame(Kind.HANDSHAKE, Handshake.SHM, declined))
             client.sendall(frame)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -69,7 +68,7 @@ HELLO = st.builds(
     share_limit_ppm=U32, resume_session=U64, resume_seq=U64, device_bands=BANDS,
     pinned_bands=BANDS, opcodes=st.lists(st.builds(OpcodeHash, U16, U32), max_size=3).map(tuple),
     wishes=st.lists(st.builds(Wish, U16, U64), max_size=3).map(tuple),
-).map(lambda m: m if m.minor >= WISHES_MINOR else replace(m, wishes=()))  # fmt: skip
+).map(lambda m: m if m.minor >= WISHES_MINOR else m._replace(wishes=()))  # fmt: skip
 DEVICE = st.builds(
     DeviceInfo, name=TEXT, uuid=st.binary(min_size=16, max_size=16), total_bytes=U64,
     pci_bus_id=TEXT, attributes=st.lists(st.builds(Attribute, I32, I32), max_size=3).map(tuple),
@@ -85,7 +84,7 @@ WELCOME = st.builds(
 PREFACE = st.builds(
     pf.Preface, transport=st.sampled_from(["tls", "ucx", "grpc"]), peer=TEXT, tenant=TEXT,
     authenticated=st.booleans(),
-).map(lambda m: m if m.authenticated else replace(m, tenant=""))  # fmt: skip
+).map(lambda m: m if m.authenticated else m._replace(tenant=""))  # fmt: skip
 
 RESUME = st.builds(
     rs.Resume, session=U64, secret=SECRET, lane=st.sampled_from(rs.Lane), link=st.integers(0, 15),
@@ -122,7 +121,7 @@ def test_round_trip(opcode, strategy, put, decode, data: st.DataObject) -> None:
     assert decode(head) == message
     assert handshake_roundtrip(opcode, head) == head
     # A WELCOME that ends where grants might begin is one of an earlier minor.
-    whole = put(replace(message, grants=())) if opcode is Handshake.WELCOME else b""
+    whole = put(message._replace(grants=())) if opcode is Handshake.WELCOME else b""
     for damaged in (*prefixes(head), head + b"\0"):
         if damaged == whole:
             continue
