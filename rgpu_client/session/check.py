@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rgpu_common.wire.claim import Place
 
 _REDRAW_SECONDS = 1.0
+# A server that lives answers a claim sooner.
+_SILENT_SECONDS = 3.0
 _CLEAR = "\r\x1b[K"
 
 
@@ -78,11 +80,14 @@ class InLine:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._tty = stream.isatty()
+        self._asked = time.monotonic()
         self._begun = self._drawn = 0.0
         self._text = self._why = ""
 
     def show(self, place: Place | None) -> None:
-        """Shows a new place; with None redraws the time that has passed."""
+        """Shows a new place; with None redraws the time that has passed, or tells that the server
+        has said nothing yet.
+        """
         now = time.monotonic()
         if place is not None:
             self._begun = self._begun or now
@@ -90,7 +95,13 @@ class InLine:
             if not self._tty and said != self._text:  # a server may send the same place again
                 self._write(f"{said}{_because(place)}\n")
             self._why, self._text = _because(place), said
-        elif not self._text or now - self._drawn < _REDRAW_SECONDS:
+        elif not self._text:
+            if now - self._asked < _SILENT_SECONDS:
+                return
+            self._begun, self._text = self._asked, "rgpu: waiting for the server to answer"
+            if not self._tty:
+                self._write(f"{self._text}\n")
+        elif now - self._drawn < _REDRAW_SECONDS:
             return
         if self._tty and self._text:
             self._drawn = now

@@ -337,6 +337,25 @@ def test_a_place_that_is_repeated_is_shown_once(capsys: pytest.CaptureFixture[st
     ]
 
 
+def test_a_server_that_says_nothing_is_waited_for_aloud(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rgpu_client.session import check
+    from rgpu_common.wire.claim import Place
+
+    clock = [100.0]
+    monkeypatch.setattr(check.time, "monotonic", lambda: clock[0])
+    line = check.InLine(sys.stderr)
+    for seconds in (0.2, 2.7, 0.2, 0.2, 5.0):
+        clock[0] += seconds
+        line.show(None)
+    line.show(Place(1, 1, "full"))
+    assert capsys.readouterr().err.splitlines() == [
+        "rgpu: waiting for the server to answer",
+        "rgpu: waiting for room, place 1 of 1: full",
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
