@@ -158,6 +158,7 @@ TEST(frames, bulk_by_rows_keeps_the_head) {
 }
 
 TEST(frames, a_bad_destination_keeps_the_stream_in_step) {
+  testing::NeedsGuardedCopies();
   OverBoth([](const std::string& kind) {
     for (const size_t bulk : {size_t{100}, size_t{20000}, size_t{wire::kMaxBulkBytes}}) {
       Pair pair = MakePair(kind);

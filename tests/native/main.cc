@@ -21,27 +21,35 @@ std::vector<Test>& Tests() {
   return tests;
 }
 
-bool RunOne(const Test& test) {
+enum class Result { kOk, kFailed, kSkipped };
+
+Result RunOne(const Test& test) {
   try {
     test.function();
   } catch (const CheckFailed& failure) {
     std::printf("FAILED %s.%s: %s\n", test.group.c_str(), test.name.c_str(), failure.what());
-    return false;
+    return Result::kFailed;
+  } catch (const Skipped& why) {
+    std::printf("skipped %s.%s: %s\n", test.group.c_str(), test.name.c_str(), why.what());
+    return Result::kSkipped;
   }
   std::printf("ok     %s.%s\n", test.group.c_str(), test.name.c_str());
   std::fflush(stdout);
-  return true;
+  return Result::kOk;
 }
 
 int Main(const std::set<std::string>& wanted) {
   int run = 0;
   int failed = 0;
+  int skipped = 0;
   for (const Test& test : Tests()) {
     if (!wanted.empty() && !wanted.contains(test.group)) continue;
     ++run;
-    failed += RunOne(test) ? 0 : 1;
+    const Result result = RunOne(test);
+    failed += result == Result::kFailed ? 1 : 0;
+    skipped += result == Result::kSkipped ? 1 : 0;
   }
-  std::printf("%d tests, %d failed\n", run, failed);
+  std::printf("%d tests, %d failed, %d skipped\n", run, failed, skipped);
   return run > 0 && failed == 0 ? 0 : 1;
 }
 

@@ -1,8 +1,10 @@
 #include "tests/native/pairs.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -177,7 +179,14 @@ void ReceiveBytes(transport::Connection& connection, void* to, size_t bytes) {
   }
 }
 
+void NeedsGuardedCopies() {
+  if (process_vm_readv(getpid(), nullptr, 0, nullptr, 0, 0) < 0 && errno == ENOSYS) {
+    throw Skipped("the kernel has no process_vm_readv, so copies are not guarded");
+  }
+}
+
 HalfMapped::HalfMapped() : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {
+  NeedsGuardedCopies();
   void* at = mmap(nullptr, 2 * page_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   CHECK(at != MAP_FAILED);
   data_ = static_cast<uint8_t*>(at);

@@ -32,7 +32,10 @@ void SendBytes(transport::Connection& connection, const void* data, size_t bytes
 // Receives exactly so much, blocking.
 void ReceiveBytes(transport::Connection& connection, void* to, size_t bytes);
 
-// Two pages, of which the second cannot be accessed.
+// Skips the test where bad addresses cannot be told from good ones, as under qemu-user.
+void NeedsGuardedCopies();
+
+// Two pages, of which the second cannot be accessed. A test that has it needs guarded copies.
 class HalfMapped {
  public:
   HalfMapped();

@@ -247,6 +247,7 @@ TEST(ring, looks_at_memory_before_it_uses_it) {
 
 // Large memory is looked at by mapping, not by page.
 TEST(ring, looks_at_much_memory_before_it_uses_it) {
+  testing::NeedsGuardedCopies();
   constexpr size_t kMuch = 8U << 20;
   const base::UniqueFd fd(memfd_create("much", MFD_CLOEXEC));
   CHECK(ftruncate(fd.get(), kMuch) == 0);

@@ -17,6 +17,11 @@ struct CheckFailed : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// What a test needs is not there. Only an emulator of user programs lacks what tests ask for so.
+struct Skipped : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 [[noreturn]] inline void Fail(const char* file, int line, const std::string& what) {
   std::ostringstream text;
   text << file << ":" << line << ": " << what;
