@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from typing import Any, Final
 
 # The parameters of mallopt(3).
@@ -24,8 +23,8 @@ def keep_freed_memory() -> None:
     Only pages are kept: the ledger counts tensors, so a lease is charged the same. Without glibc
     nothing happens.
     """
-    # PyTorch reads it. With large pages the processor finds the elements of large tensors sooner.
-    os.environ["THP_MEM_ALLOC_ENABLE"] = "1"
+    # PyTorch is not told to ask for large pages (THP_MEM_ALLOC_ENABLE): where free memory is in
+    # small pieces, each large page waits until the kernel has moved what is in its way.
     mallopt: Any = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
