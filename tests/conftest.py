@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.counts import ALL, runs_all
 from helpers.telling import note_test
 from helpers.turns import Turns
 from helpers.undisturbed import remember_error, repetitions, run_undisturbed
@@ -26,6 +27,9 @@ settings.load_profile("default" if os.environ.get("RGPU_TEST_RANDOM") else "same
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--all", action="store_true", help="also run tests marked `full`, and repeat others more often"
+    )
     parser.addoption("--run-compat", action="store_true", help="also run what `make compat` needs")
     parser.addoption(
         "--run-containers", action="store_true", help="also run tests/containers, as root"
@@ -53,7 +57,11 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The process that hands out the tests makes the folder of their turns."""
+    """Says to all processes of the run whether it is a run of all tests.  The process that hands
+    out the tests makes the folder of their turns.
+    """
+    if config.getoption("--all"):
+        os.environ[ALL] = "1"
     if not hasattr(config, "workerinput"):
         folder = tempfile.TemporaryDirectory(prefix="rgpu-turns-")
         config.stash[TURNS] = folder.name
@@ -66,8 +74,15 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["turns"] = node.config.stash[TURNS]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts tests that must be alone behind all others: then few others have to wait for them."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves tests marked `full` out unless asked for.  Puts tests that must be alone behind all
+    others: then few others have to wait for them.
+    """
+    if not runs_all():
+        left_out = [item for item in items if item.get_closest_marker("full")]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if not item.get_closest_marker("full")]
     items.sort(key=_alone)
 
 
