@@ -29,6 +29,7 @@ gen: ## regenerate what is generated and committed (protobuf code, lock, pages)
 	$(BIN)/python -m rgpu_emu.ptx.page docs/reference/ptx.md
 	PYTHONPATH=. $(BIN)/python scripts/gen_json_page.py
 	$(BIN)/python scripts/gen_metrics_page.py
+	$(BIN)/python scripts/gen_tests_page.py
 	$(MAKE) man
 
 man: ## man pages and the shells' completion, from the parsers of what is installed

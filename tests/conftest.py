@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from helpers.counts import ALL, runs_all
+from helpers.needs import CONTAINERS, Needing, required
 from helpers.telling import note_test
 from helpers.turns import Turns
 from helpers.undisturbed import remember_error, repetitions, run_undisturbed
@@ -28,7 +29,9 @@ settings.load_profile("default" if os.environ.get("RGPU_TEST_RANDOM") else "same
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--all", action="store_true", help="also run tests marked `full`, and repeat others more often"
+        "--all",
+        action="store_true",
+        help="also run tests marked `full`, and repeat others more often",
     )
     parser.addoption("--run-compat", action="store_true", help="also run what `make compat` needs")
     parser.addoption(
@@ -57,11 +60,15 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Says to all processes of the run whether it is a run of all tests.  The process that hands
-    out the tests makes the folder of their turns.
+    """Says to all processes of the run what it was asked for.  The process that hands out the tests
+    makes the folder of their turns.
     """
     if config.getoption("--all"):
         os.environ[ALL] = "1"
+    if config.getoption("--run-containers"):
+        os.environ[CONTAINERS] = "1"
+    required()  # a name in RGPU_TEST_REQUIRE that nothing has ends the run at once
+    config.pluginmanager.register(Needing(), "needs")
     if not hasattr(config, "workerinput"):
         folder = tempfile.TemporaryDirectory(prefix="rgpu-turns-")
         config.stash[TURNS] = folder.name

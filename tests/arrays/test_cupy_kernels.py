@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.array_session import session
+from helpers.needs import demand, needs
 
 import rgpu_client.cupy as cp
 from rgpu_client.cupy._current import use
@@ -201,7 +202,9 @@ ELEMENTWISE = [
 
 def compiled(source: str) -> str:
     """Compiles a source with NVRTC and returns its log; empty if there is nothing to say."""
-    nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
+    demand("cuda-bindings")
+    from cuda.bindings import nvrtc
+
     _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
     result = nvrtc.nvrtcCompileProgram(program, 1, [b"--gpu-architecture=compute_80"])
     _, size = nvrtc.nvrtcGetProgramLogSize(program)
@@ -211,6 +214,7 @@ def compiled(source: str) -> str:
     return "" if int(result[0]) == 0 else log.decode()
 
 
+@needs("cuda-bindings")
 @pytest.mark.parametrize(("inputs", "outputs", "operation", "more"), ELEMENTWISE)
 def test_nvrtc_compiles_an_elementwise_kernel(
     inputs: str, outputs: str, operation: str, more: dict[str, Any]
@@ -222,6 +226,7 @@ def test_nvrtc_compiles_an_elementwise_kernel(
         assert not compiled(kernel.source({"T": np.dtype(dtype)}, [True] * kernel.nargs))
 
 
+@needs("cuda-bindings")
 @pytest.mark.parametrize(
     ("map_expr", "reduce_expr", "post", "identity"),
     [

@@ -14,10 +14,10 @@ import pytest
 from helpers import clients, pki
 from helpers.agent import GRPC
 from helpers.command import rgpu_command
+from helpers.needs import needs
 from helpers.server import HAS_UCX, TRANSPORTS, UCX, Server
 from helpers.waiting import wait_until
 
-NEEDS_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 SUM = "import rgpu_client.cupy as cp; print(int((cp.arange(10) ** 2).sum()))"
 
 
@@ -194,7 +194,7 @@ def test_a_library_that_the_node_lacks_is_named(server: Server) -> None:
     )
 
 
-@NEEDS_TORCH
+@needs("torch")
 def test_a_program_that_says_cuda_runs(server: Server) -> None:
     source = """
 import torch
@@ -226,7 +226,7 @@ print(told.name == torch.cuda.get_device_name(), told.total_memory >> 20)
     assert output.splitlines() == ["(3, 2) 1 256", "True 256"]
 
 
-@NEEDS_TORCH
+@needs("torch")
 def test_pytorch_trains_on_the_node_as_on_this_machine(server: Server) -> None:
     source = """
     import torch, rgpu_client.torch
@@ -250,7 +250,7 @@ def test_pytorch_trains_on_the_node_as_on_this_machine(server: Server) -> None:
     assert run(server.unix, source) == "True"
 
 
-@NEEDS_TORCH
+@needs("torch")
 def test_a_seed_holds_for_the_session_that_is_opened_later(server: Server) -> None:
     source = """
     import torch, rgpu_client.torch

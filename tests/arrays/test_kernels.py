@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.array_worker import RemoteError, Session, array_worker
+from helpers.needs import needs
 from helpers.waiting import wait_until
 
 from rgpu_client.arrays.issuer import SessionLostError
 from rgpu_common.arrays.messages import Tag
-from rgpu_server.arrays.headers import Headers
 from rgpu_server.arrays.kernel_sources import checked_options
 from rgpu_server.arrays.library import NotOfferedError
 from rgpu_server.arrays.nvrtc import SourceError
@@ -132,7 +132,7 @@ extern "C" __global__ void twice(__half* x) { x[threadIdx.x] = __hadd(x[threadId
 """
 
 
-@pytest.mark.skipif("cuda_fp16.h" not in Headers().of(HALF.encode()), reason="needs CUDA's headers")
+@needs("cuda-headers")
 def test_a_kernel_with_a_header_of_cuda(session: Session) -> None:
     x = np.arange(32, dtype=np.float16)
     on_x = session.put(x)

@@ -8,10 +8,10 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from importlib.util import find_spec
 
 import pytest
 from helpers import clients
+from helpers.needs import needs
 from helpers.proxy import CuttingProxy
 from helpers.server import Server
 
@@ -41,8 +41,7 @@ try:
 except RuntimeError as error:
     print(type(error).__name__, error)
 """
-NEEDS_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
-LIBRARIES = [pytest.param(CUPY, id="cupy"), pytest.param(TORCH, id="torch", marks=NEEDS_TORCH)]
+LIBRARIES = [pytest.param(CUPY, id="cupy"), pytest.param(TORCH, id="torch", marks=needs("torch"))]
 
 
 @pytest.fixture

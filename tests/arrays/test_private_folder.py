@@ -4,18 +4,17 @@ worker reads nothing from it after it has its own user.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import textwrap
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from helpers import clients
+from helpers.needs import needs
 from helpers.server import Server
 
 PROGRAMS = {
@@ -54,9 +53,6 @@ PROGRAMS = {
         print(layer.weight.grad.shape, torch.randn(3, device="rgpu").shape)
     """,
 }
-NEEDS_ROOT = pytest.mark.skipif(
-    os.geteuid() != 0, reason="only root can give a worker another user, who may not read a folder"
-)
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +68,12 @@ def server() -> Iterator[Server]:
             yield one
 
 
-@NEEDS_ROOT
-@pytest.mark.parametrize("name", PROGRAMS)
+@needs("root")  # only root can give a worker another user, who may not read a folder
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=needs("torch") if name == "torch" else ()) for name in PROGRAMS],
+)
 def test_programs_run(server: Server, name: str) -> None:
-    if name == "torch" and find_spec("torch") is None:
-        pytest.skip("PyTorch is not installed")
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(PROGRAMS[name])], cwd="/", text=True,
         env=clients.environment(server.unix), capture_output=True, timeout=150, check=False,

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.needs import import_needed
 
-pytest.importorskip("torch", reason="PyTorch is not installed")
-pytest.importorskip("msgpack", reason="msgpack is not installed")
+import_needed("torch", "msgpack")
 
 PROGRAM = Path(__file__).parent / "programs" / "train_cuda.py"
 SECOND = """

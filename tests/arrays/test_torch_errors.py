@@ -6,9 +6,9 @@ import weakref
 from pathlib import Path
 
 import pytest
+from helpers.needs import import_needed
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-pytest.importorskip("msgpack", reason="msgpack is not installed")
+torch = import_needed("torch", "msgpack")
 
 from helpers.torch_session import Counted, counted, issuer, sent, torch_session  # noqa: E402
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from helpers.needs import import_needed
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+torch = import_needed("torch")
 
 from helpers.torch_session import torch_session  # noqa: E402
 

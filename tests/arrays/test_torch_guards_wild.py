@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from helpers.needs import import_needed
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+torch = import_needed("torch")
 
 from helpers.array_session import session  # noqa: E402
 from helpers.torch_node import Quota  # noqa: E402

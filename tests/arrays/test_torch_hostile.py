@@ -8,8 +8,9 @@ from typing import Any
 
 import msgpack
 import pytest
+from helpers.needs import import_needed
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+torch = import_needed("torch")
 
 from helpers.array_session import Served, session  # noqa: E402
 from helpers.torch_node import Quota  # noqa: E402

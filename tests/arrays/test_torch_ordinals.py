@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from helpers.needs import import_needed
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-pytest.importorskip("msgpack", reason="msgpack is not installed")
+torch = import_needed("torch", "msgpack")
 
 from helpers.torch_session import issuer  # noqa: E402
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from helpers import clients
 from helpers.command import rgpu_command
+from helpers.needs import needs
 from helpers.refusing import refusing
 from helpers.server import Server
 from helpers.waiting import wait_until
@@ -24,7 +25,6 @@ from rgpu_common.parts import compiled_part
 SERVE = (rgpu_command(), "serve", "--listen", "127.0.0.1:0", "--device", "emulated:256MiB")
 DEADLINE_SECONDS = 120
 NOBODY = 65534
-ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 
 
 def serve(*before: str, more: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
@@ -44,7 +44,7 @@ def serve(*before: str, more: tuple[str, ...] = ()) -> subprocess.CompletedProce
     [
         ("unshare", "network-namespace", "EPERM from unshare"),
         ("landlock_create_ruleset=ENOSYS", "landlock", "ENOSYS from landlock_create_ruleset"),
-        pytest.param("setresuid", "own-user", "EPERM from setresuid", marks=ROOT),
+        pytest.param("setresuid", "own-user", "EPERM from setresuid", marks=needs("root")),
     ],
 )
 def test_a_machine_without_a_measure_is_refused_with_the_flag_that_allows_it(
@@ -107,7 +107,7 @@ def test_a_machine_that_has_everything_needs_no_flag() -> None:
         assert _get(where, "health") == "ok\n"
 
 
-@ROOT
+@needs("root")
 def test_a_worker_in_a_user_namespace_is_not_root() -> None:
     """Without CAP_SYS_ADMIN, as in a container, the network is left by way of a user namespace."""
     words = ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
@@ -152,7 +152,7 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-@ROOT
+@needs("root")
 @pytest.mark.parametrize("allowed", [False, True])
 def test_a_cuda_device_needs_a_server_that_can_give_workers_their_own_user(
     folder: Path, allowed: bool

@@ -5,11 +5,11 @@ when it has given up root.
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 
 import pytest
 from helpers.builder import ROOT, Builder, run
+from helpers.needs import needs
 
 DENIED = errno.EACCES
 CHANGES = {
@@ -50,7 +50,7 @@ def test_which_files_are_left(program: Path, tmp_path: Path, which: str) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@needs("root")
 def test_a_user_of_its_own_where_a_container_has_fewer_users(tmp_path: Path) -> None:
     done = run(built("users", tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr

@@ -6,7 +6,6 @@ import os
 import pty
 import runpy
 import select
-import shutil
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 from helpers.command import rgpu_command
 from helpers.command import run_rgpu_plain as rgpu
+from helpers.needs import needs
 from helpers.server import Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,10 +24,6 @@ MAN = ROOT / "docs" / "man"
 COMPLETIONS = ROOT / "rgpu_client" / "completions"
 PATH = f"{Path(rgpu_command()).parent}:{os.environ['PATH']}"
 DEADLINE_SECONDS = 30.0
-
-
-def needs(program: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(not shutil.which(program), reason=f"{program} is not installed")
 
 
 @pytest.mark.skipif(

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 from helpers.engine import ROOT, Engine, require
+from helpers.needs import fixture_needs
 
 SERVICES = ("proxy", "gpu-a", "report", "client-lan")
 
 
 @pytest.fixture(scope="session")
+@fixture_needs("containers")
 def engine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Engine]:
-    if not request.config.getoption("--run-containers"):
-        pytest.skip("needs root and a container engine: `make containers` runs it")
     require()
     secrets = tmp_path_factory.mktemp("secrets")
     make = [sys.executable, str(ROOT / "examples" / "cluster" / "make_secrets.py"), str(secrets)]

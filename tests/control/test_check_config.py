@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.command import run_rgpu_plain as rgpu
+from helpers.needs import needs
 
 from rgpu_common.command import main
 
@@ -67,6 +68,7 @@ def test_what_it_refuses(tmp_path: Path, text: str, sentence: str) -> None:
     assert said.count("\n") == 1
 
 
+@needs("openssl")
 def test_certificates_are_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pki = tmp_path / "pki"
     assert main(["tls", "init", str(pki), "--host", "gpu-node", "--tenant", "a"]) == 0

@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
+from helpers.needs import needs
 
 from rgpu_server.workers import kernel_cache as place
-from rgpu_server.workers.kernel_cache import forget_passing, in_memory, kernel_cache
+from rgpu_server.workers.kernel_cache import forget_passing, kernel_cache
 
 STATE = Path("/run/rgpu/7700")
 
@@ -45,7 +46,7 @@ def test_a_folder_that_cannot_be_made_is_said_and_does_without(
     assert "name a folder on a disk with emulated.cache" in caplog.text
 
 
-@pytest.mark.skipif(not in_memory(Path("/dev/shm")), reason="/dev/shm is on a disk here")
+@needs("shm-in-memory")
 def test_a_file_system_in_memory_is_said(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert kernel_cache("/dev/shm", STATE, own=True) == Path("/dev/shm")

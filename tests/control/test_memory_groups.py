@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.needs import needs
 
 from rgpu_common.errors import DeviceError
 from rgpu_server.workers.groups import (
@@ -104,10 +105,7 @@ def test_what_ended_workers_left_is_swept(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == ["other"]
 
 
-@pytest.mark.skipif(
-    "RGPU_TEST_CGROUP" not in os.environ,
-    reason="RGPU_TEST_CGROUP names no cgroup that these tests may use",
-)
+@needs("cgroup")
 def test_the_system_holds_the_ceiling() -> None:
     groups = open_groups(os.environ["RGPU_TEST_CGROUP"])
     assert groups is not None

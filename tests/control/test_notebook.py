@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from helpers.needs import import_needed
 from helpers.server import Server
 
 from rgpu_client.notebook import Line, Watch
 from rgpu_common.clock import FakeClock
 from rgpu_common.errors import ServerError
 
-pytest.importorskip("ipykernel", reason="ipykernel is not installed: pip install '.[notebook]'")
-from jupyter_client.manager import KernelManager
+import_needed("ipykernel")
+from jupyter_client.manager import KernelManager  # noqa: E402
 
 CUDA = """
 import ctypes

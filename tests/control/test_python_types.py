@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from helpers.needs import needs
 
-pytest.importorskip("mypy", reason="mypy is not installed: pip install '.[dev]'")
+pytestmark = needs("mypy")
 
 RIGHT = """
 import asyncio

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from helpers import clients
 from helpers.command import run_rgpu_plain
+from helpers.needs import needs
 from helpers.server import Server
 
 from rgpu_common.errors import DeviceError, UsageError
@@ -55,7 +56,6 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def asked(library: Path, source: str, *words: str, **environment: str) -> str:
-    pytest.importorskip("pynvml")
     done = subprocess.run(
         [sys.executable, "-c", source, *words],
         env={**os.environ, "LD_LIBRARY_PATH": str(library), **environment},
@@ -65,6 +65,7 @@ def asked(library: Path, source: str, *words: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
+@needs("nvidia-ml-py")
 def test_the_slices_of_a_machine_are_found(library: Path) -> None:
     assert asked(library, LOOK) == repr((WHOLE, CARVED))
     assert asked(library, LOOK, FAKE_MIG="empty") == repr((WHOLE, replace(CARVED, slices=())))
@@ -72,6 +73,7 @@ def test_the_slices_of_a_machine_are_found(library: Path) -> None:
     assert asked(library, LOOK, FAKE_MIG="off") == repr((WHOLE, plain))
 
 
+@needs("nvidia-ml-py")
 def test_a_slice_lies_where_its_gpu_lies(library: Path) -> None:
     assert asked(library, PLACE, WHOLE.uuid) == "00000000:3B:00.0"
     assert asked(library, PLACE, UUIDS[1]) == "00000000:5E:00.0"
@@ -159,9 +161,9 @@ def test_profiles() -> None:
     assert bare_name(" MIG 1g.10gb") == " MIG 1g.10gb"
 
 
+@needs("nvidia-ml-py")
 def test_a_server_serves_the_slices_that_it_finds(library: Path) -> None:
     """The emulated driver stands for NVIDIA's: it shows that a worker opens what it is given."""
-    pytest.importorskip("pynvml")
     driver = {"LD_LIBRARY_PATH": str(library), "RGPU_LIBCUDA": str(emulated_library())}
     words = ("--device", f"cuda:{UUIDS[2]}")
     with Server(*words, device=f"cuda:{UUIDS[0]}", **driver) as server:

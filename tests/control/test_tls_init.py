@@ -6,8 +6,13 @@ import ssl
 from pathlib import Path
 
 import pytest
+from helpers import clients
+from helpers.needs import needs
+from helpers.server import Server
 
 from rgpu_common.command import main
+
+pytestmark = needs("openssl")
 
 
 def init(folder: Path, *words: str) -> int:
@@ -60,3 +65,13 @@ def test_what_cannot_be_made_leaves_what_is_there(
     assert init(tmp_path, "--host", "1.2.3.4.5") == 1  # taken for an address, which it is not
     assert "cannot make server.pem" in capfd.readouterr().err
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_server_and_a_client_take_what_it_made(tmp_path: Path) -> None:
+    assert init(tmp_path, "--host", "localhost", "--host", "127.0.0.1", "--tenant", "alice") == 0
+    config = (tmp_path / "rgpu.toml").read_text()
+    variables = {"RGPU_TLS_CA": "ca.pem", "RGPU_TLS_CERT": "alice.pem", "RGPU_TLS_KEY": "alice.key"}
+    alice = {name: str(tmp_path / file) for name, file in variables.items()}
+    with Server(tls=config, device="emulated:256MiB") as server:
+        code, output, errors = clients.run(server.tls, "cuda.open(); print('open')", **alice)
+    assert (code, output) == (0, "open\n"), errors

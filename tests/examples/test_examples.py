@@ -5,7 +5,6 @@ tests compare what they print and draw with values that are known from elsewhere
 from __future__ import annotations
 
 import re
-import shutil
 import struct
 import subprocess
 import sys
@@ -15,16 +14,12 @@ from pathlib import Path
 
 import pytest
 from helpers.figures import figures
+from helpers.needs import cuda_headers, needs
 from helpers.server import Server, run_client
 
 import rgpu_client
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-# nvidia-cuda-runtime, which the demo extra installs, has cuda.h.
-HEADERS = next(
-    (path.parent for entry in sys.path for path in Path(entry).glob("nvidia/*/include/cuda.h")),
-    None,
-)
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +74,17 @@ def test_nbody(server: Server, tmp_path: Path) -> None:
     assert [body.get("r") for body in bodies].count("4") == 4 * 2
 
 
-@pytest.mark.skipif(HEADERS is None, reason="cuda.h is not installed (nvidia-cuda-runtime)")
-@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+@needs("cuda-headers")
 def test_heat(server: Server, tmp_path: Path) -> None:
     program = str(tmp_path / "heat")
-    flags = ("-std=c++17", "-Wall", "-Wextra", "-Wconversion", "-Werror", f"-isystem{HEADERS}")
+    flags = (
+        "-std=c++17",
+        "-Wall",
+        "-Wextra",
+        "-Wconversion",
+        "-Werror",
+        f"-isystem{cuda_headers()}",
+    )
     library = (f"-L{rgpu_client.library_path()}", "-l:libcuda.so.1")
     source = str(EXAMPLES / "heat/heat.cc")
     subprocess.run(["g++", *flags, source, *library, "-o", program], check=True)

@@ -54,6 +54,11 @@ class GoProgram:
             self._build(go, file)
         return file
 
+    def is_built(self) -> bool:
+        """Whether `find` finds it."""
+        go = _go()
+        return go is not None and (self._folder(go) / self.name).exists()
+
     def main(self) -> None:
         """Builds it, and prints where it is, or a sentence and an exit status of 1."""
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -107,13 +106,3 @@ class Kubelet:
             f"--hostname-override={self.node}",
             "--v=2",
         ]
-
-
-def can_run() -> str:
-    """Returns why a kubelet cannot run here; "" if it can."""
-    if os.geteuid() != 0:
-        return "a kubelet mounts volumes: run the tests as root"
-    tried = subprocess.run(
-        ["unshare", "--mount", "--pid", "--fork", "/bin/true"], capture_output=True, timeout=20
-    )
-    return "" if tried.returncode == 0 else "this machine gives processes no mount namespace"

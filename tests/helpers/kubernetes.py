@@ -22,6 +22,8 @@ from ssl import create_default_context
 from types import TracebackType
 from typing import Any
 
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from lightkube import Client, KubeConfig
 from typing_extensions import Self
 
@@ -217,8 +219,10 @@ class ControlPlane:
     def _write_files(self) -> None:
         rows = [f'{_token(user)},{name},{user},"{group}"' for user, (name, group) in USERS.items()]
         (self.folder / "tokens.csv").write_text("\n".join(rows) + "\n")
-        make = ["openssl", "genrsa", "-out", "account.key", "2048"]
-        subprocess.run(make, cwd=self.folder, check=True, capture_output=True, timeout=60)
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL
+        text = key.private_bytes(pem, form, serialization.NoEncryption())
+        (self.folder / "account.key").write_bytes(text)
 
     def _gate_flags(self) -> list[str]:
         return [f"--feature-gates={self._gates}"] if self._gates else []

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from helpers.needs import demand
 from rgpu_common.closing import Closing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,10 +34,8 @@ FAST = 1.5e9
 OTHER_PROCESSOR = ("taskset", "-c", str(min(os.sched_getaffinity(0))))
 SPIN_SECONDS = 500e-6
 NICE = (*ONE_PROCESSOR, "nice", "-n", "-15")
-_NEEDED = {
-    "ip": "iproute2", "tc": "iproute2",
-    "nsenter": "util-linux", "unshare": "util-linux", "taskset": "util-linux",
-}  # fmt: skip
+# The rows of the table of needs without which no network can be emulated.
+NEEDED = ("root", "namespaces", "tun", "iproute2")
 
 MS = 1e-3
 MBIT = 1e6
@@ -45,19 +44,6 @@ GBIT = 1e9
 GOODPUT = 1448 / 1538
 # The same for a token bucket of the kernel, which does not count preamble, gap and check sequence.
 BUCKET_GOODPUT = 1448 / 1514
-
-
-def require() -> None:
-    """Asserts that networks can be emulated here; the message names what is missing."""
-    assert os.geteuid() == 0, (
-        "emulating networks needs root (network namespaces and TUN devices): run these tests with "
-        "sudo, or leave them out with --ignore=tests/net"
-    )
-    missing = sorted({package for name, package in _NEEDED.items() if not shutil.which(name)})
-    assert not missing, f"emulating networks needs {', '.join(missing)}: apt-get install them"
-    assert Path("/dev/net/tun").exists(), (
-        "there is no /dev/net/tun: `modprobe tun`, or give the container --device /dev/net/tun"
-    )
 
 
 def build(folder: Path) -> Path:
@@ -198,7 +184,7 @@ class Network(Closing):
     """`with Network(programs) as net:` makes namespaces and links, which end with the block."""
 
     def __init__(self, programs: Path) -> None:
-        require()
+        demand(*NEEDED)
         self.programs = programs
         self._stack = contextlib.ExitStack()
         self._links = 0

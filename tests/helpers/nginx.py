@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-import pytest
 from typing_extensions import Self
 
 from helpers import pki
+from helpers.needs import program
 from helpers.ports import free_port
 from helpers.telling import Telling
 from helpers.waiting import wait_until
@@ -79,7 +78,7 @@ class Nginx(Telling):
         """Starts nginx; returns when it listens."""
         self.process = subprocess.Popen(
             [
-                program(), "-p", str(self._folder), "-c", "nginx.conf",
+                program("nginx"), "-p", str(self._folder), "-c", "nginx.conf",
                 "-e", str(self._folder / "error.log"), "-g", f"daemon off; {_user()}",
             ],
             stdin=subprocess.DEVNULL,
@@ -115,15 +114,6 @@ def _over_tls(text: str, settings: Mapping[str, str]) -> str:
         if not count:
             text = text.replace("grpc_read_timeout", f"{line}\n        grpc_read_timeout")
     return text
-
-
-def program() -> str:
-    """Returns the path of nginx, which Debian installs in a folder that only root's PATH has."""
-    found = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if found is None:
-        pytest.fail("there is no nginx: install Debian's package nginx-light (apt-get install "
-                    "nginx-light), or put another nginx with HTTP/2 and gRPC on the PATH")  # fmt: skip
-    return found
 
 
 def _user() -> str:

@@ -5,7 +5,6 @@ leftovers.
 from __future__ import annotations
 
 import contextlib
-import ctypes.util
 import os
 import re
 import shutil
@@ -21,17 +20,17 @@ from typing_extensions import Self
 from helpers import clients
 from helpers.agent import Agent
 from helpers.command import WEAK_ISOLATION, rgpu_command
+from helpers.needs import is_here, needs
 from helpers.telling import Telling
 
 READY = re.compile(r"^rgpu: serving .* on (?P<where>.+)$")
 DEADLINE_SECONDS = 60
 # Arguments for Server: UCX needs an access token or `--insecure`, also at 127.0.0.1.
 UCX = ("--listen", "ucx:127.0.0.1:0", "--insecure")
-# The operator installs the library; .ci/run does so.
-HAS_UCX = ctypes.util.find_library("ucp") is not None
-WITH_UCX = pytest.mark.skipif(not HAS_UCX, reason="libucp.so.0 is not installed (libucx0)")
+# Servers of tests of every transport listen for ucx where the operator has installed the library.
+HAS_UCX = is_here("ucx")
 # Parameters of tests: the transports that `Server.address` knows.
-TRANSPORTS = ("unix", "shm", "tcp", "tls", "grpc", pytest.param("ucx", marks=WITH_UCX))
+TRANSPORTS = ("unix", "shm", "tcp", "tls", "grpc", pytest.param("ucx", marks=needs("ucx")))
 
 
 class Server(Telling):

@@ -8,11 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="PyTorch is not installed")
-pytest.importorskip("msgpack", reason="msgpack is not installed")
-pytest.importorskip("expecttest", reason="PyTorch's samples need the package expecttest")
-
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map

@@ -17,6 +17,7 @@ from helpers.claims import NAMESPACE, container, pod, published, uid
 from helpers.command import run_rgpu
 from helpers.fake_agent import FakeAgent
 from helpers.fake_api import FakeApi
+from helpers.needs import needs
 from helpers.node_plugin import FakeKubelet, NodePlugin
 from helpers.short_folder import short_folder
 from helpers.waiting import wait_until
@@ -319,7 +320,7 @@ def test_a_uid_that_is_a_path(node: Node) -> None:
     assert "is no UID" in node.kubelet.unprepare(evil)[0]
 
 
-@pytest.mark.skipif(not ROOT, reason="only root can write nowhere in a folder that is a file")
+@needs("root")
 def test_a_state_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = run_rgpu(

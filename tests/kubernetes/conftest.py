@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from helpers import controlplane
-from helpers.go_programs import NotBuiltError
 from helpers.kube_objects import Space, device_class, install_crds
 from helpers.kubernetes import ControlPlane
+from helpers.needs import fixture_needs
 
 HERE = Path(__file__).parent
 DEPLOY = HERE.parents[1] / "deploy" / "kubernetes"
@@ -20,12 +20,10 @@ _RUNNING: list[ControlPlane] = []
 
 
 @pytest.fixture(scope="session")
+@fixture_needs("controlplane")
 def built() -> Path:
     """The executable file with Kubernetes in it.  It is not built here: that takes minutes."""
-    try:
-        return controlplane.find()
-    except NotBuiltError as error:
-        pytest.skip(str(error))
+    return controlplane.find()
 
 
 @pytest.fixture(scope="session")

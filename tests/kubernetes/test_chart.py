@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from helpers.go_programs import NotBuiltError
 from helpers.helm import CHART, KUBERNETES, PROGRAM, Helm
+from helpers.needs import fixture_needs
 
 Object = dict[str, Any]
 ROOT = KUBERNETES.parents[1]
@@ -25,11 +25,9 @@ LEGACY = (
 
 
 @pytest.fixture(scope="module")
+@fixture_needs("helm")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    try:
-        return Helm(PROGRAM.find(), tmp_path_factory.mktemp("helm"))
-    except NotBuiltError as error:
-        pytest.skip(str(error))
+    return Helm(PROGRAM.find(), tmp_path_factory.mktemp("helm"))
 
 
 def key(one: Object) -> tuple[str, str, str]:

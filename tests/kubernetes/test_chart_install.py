@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.go_programs import NotBuiltError
 from helpers.helm import CHART, PROGRAM, Helm
 from helpers.kubernetes import ControlPlane
+from helpers.needs import fixture_needs
 from helpers.waiting import wait_until
 from lightkube import Client
 from lightkube.generic_resource import create_global_resource
@@ -36,12 +36,11 @@ def cluster(built: Path) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture(scope="module")
+@fixture_needs("helm")
 def helm(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    try:
-        file = PROGRAM.find()
-    except NotBuiltError as error:
-        pytest.skip(str(error))
-    return Helm(file, tmp_path_factory.mktemp("helm"), str(cluster.kubeconfig_file("admin")))
+    return Helm(
+        PROGRAM.find(), tmp_path_factory.mktemp("helm"), str(cluster.kubeconfig_file("admin"))
+    )
 
 
 def done(helm: Helm, *words: str) -> str:

@@ -12,8 +12,8 @@ from helpers.device_plugin import DevicePlugin
 from helpers.gpu_client import MANAGED, SECONDS, Client, Gpu, client_node, gpu_node
 from helpers.kube_deploy import apply
 from helpers.kube_objects import Space
-from helpers.kubelet import can_run
 from helpers.kubernetes import ControlPlane
+from helpers.needs import fixture_needs
 from helpers.waiting import wait_until
 from lightkube.resources.admissionregistration_v1 import MutatingAdmissionPolicyBinding
 from lightkube.resources.core_v1 import Pod
@@ -45,15 +45,8 @@ while True:
 
 
 @pytest.fixture(scope="module")
-def here() -> None:
-    """A machine on which a kubelet can run."""
-    why = can_run()
-    if why:
-        pytest.skip(why)
-
-
-@pytest.fixture(scope="module")
-def gpu(here: None, plane: ControlPlane) -> Iterator[Gpu]:
+@fixture_needs("root", "namespaces")  # a kubelet mounts volumes
+def gpu(plane: ControlPlane) -> Iterator[Gpu]:
     with gpu_node(plane) as gpu:
         yield gpu
 

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers.links import Namespace, Network, build, require
+from helpers.links import NEEDED, Namespace, Network, build
+from helpers.needs import fixture_needs
 
 
 @pytest.fixture(scope="session")
+@fixture_needs(*NEEDED)
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    require()
     return build(tmp_path_factory.mktemp("links"))
 
 

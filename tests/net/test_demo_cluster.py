@@ -10,15 +10,12 @@ from pathlib import Path
 
 import pytest
 from helpers.cluster import check_table
-from helpers.links import ROOT, require
+from helpers.links import NEEDED, ROOT
+from helpers.needs import needs
 from helpers.waiting import wait_until
 
+pytestmark = needs(*NEEDED, "nginx", "openssl", "prometheus")
 DEMO = [sys.executable, str(ROOT / "examples" / "cluster")]
-
-
-@pytest.fixture(autouse=True)
-def _root() -> None:
-    require()
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.links import ROOT, require
+from helpers.links import NEEDED, ROOT
+from helpers.needs import needs
 from helpers.placed import check_picture
 
 DEMO = [
@@ -18,9 +19,9 @@ DEMO = [
 ]
 
 
+@needs(*NEEDED, "openssl")
 @pytest.mark.timeout(300)
 def test_programs_leave_a_node_that_drains_or_dies(tmp_path: Path) -> None:
-    require()
     done = subprocess.run(
         DEMO, capture_output=True, text=True, timeout=280, check=False, cwd="/",
         env={**os.environ, "TMPDIR": str(tmp_path)},

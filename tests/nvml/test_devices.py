@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 from helpers import clients
+from helpers.needs import needs
 from helpers.nvml_client import MIB, ask, run, tenant
 from helpers.server import TRANSPORTS, Server
 
 from rgpu_common import release
 
-pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+pytestmark = needs("nvidia-ml-py")
 GIB = 1 << 30
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 from helpers import clients
+from helpers.needs import needs
 from helpers.nvml_client import ASKS, run
 from helpers.server import Server
 
@@ -21,7 +22,7 @@ from rgpu_common.wire.observe import Observed, ObservedProcess, Reading, encode_
 from rgpu_common.wire.refused import encode_refused
 from rgpu_common.wire.status import CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, CUDA_ERROR_UNKNOWN
 
-pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+pytestmark = needs("nvidia-ml-py")
 INIT = "print(tried('nvmlInit'))"
 TIMEOUT, NOT_LOADED, LOST, MISMATCH, UNKNOWN = 10, 9, 15, 18, 999
 GOOD = Observed(name="a device", uuid="GPU-1", memory_limit_bytes=1 << 30)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import inspect
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
+from helpers.needs import needs, program
 
 import rgpu_client
 from cudaspec import load_nvml
@@ -31,24 +33,28 @@ def test_the_page_has_every_function() -> None:
     assert [name for name in ROWS.exported if f"| `{name}` |" not in page] == []
 
 
+@needs("binutils")
 def test_the_library_exports_every_row_and_nothing_else() -> None:
     path = rgpu_client.library_path() / "libnvidia-ml.so.1"
     done = subprocess.run(
-        ["nm", "-D", "--defined-only", str(path)], capture_output=True, text=True, check=True
-    )
+        [program("binutils", "nm"), "-D", "--defined-only", str(path)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
     found = {line.split()[-1] for line in done.stdout.splitlines()}
     assert found == {*ROWS.exported, *load_nvml.EXTRA}
 
 
+@needs("nvidia-ml-py")
 def test_every_function_of_nvidia_ml_py_is_there() -> None:
-    module = pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+    module = importlib.import_module("pynvml")
     names = set(re.findall(r'_nvmlGetFunctionPointer\("(nvml\w+)"\)', inspect.getsource(module)))
     assert len(names) > 300
     assert sorted(names - set(ROWS.exported)) == []
 
 
+@needs("nvidia-ml-py")
 def test_structures_have_the_size_that_nvidia_ml_py_gives() -> None:
-    module = pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+    module = importlib.import_module("pynvml")
     sizes = {
         "c_nvmlMemory_t": 24, "c_nvmlMemory_v2_t": 40, "c_nvmlUtilization_t": 8,
         "nvmlPciInfo_t": 68, "c_nvmlProcessInfo_v3_t": 24, "c_nvmlFieldValue_t": 40,

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from helpers.command import run_rgpu
+from helpers.needs import needs
 from helpers.nvml_client import MIB, ask, run, tenant
 from helpers.server import Server
 from helpers.waiting import wait_until
 
-pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+pytestmark = needs("nvidia-ml-py")
 VIEW = """
 nvml.nvmlInit()
 one = device()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 
-import pytest
 from helpers.command import run_rgpu_plain
+from helpers.needs import needs
 from helpers.nvml_client import MIB, tenant, tool
 from helpers.server import Server
 
@@ -14,11 +13,6 @@ from rgpu_client.observe.nvml import Card, Node, Process
 from rgpu_client.observe.smi_table import smi_lines
 
 LEASE = {"RGPU_LEASE": "tools", "RGPU_MEMORY": "256MiB"}
-
-
-def needs(package: str) -> pytest.MarkDecorator:
-    there = importlib.util.find_spec(package) is not None
-    return pytest.mark.skipif(not there, reason=f"{package} is not installed")
 
 
 @needs("gpustat")

@@ -13,11 +13,11 @@ import grpc
 import pytest
 from helpers import clients, pki
 from helpers.agent import GRPC
+from helpers.needs import needs, program
 from helpers.server import Server
 from helpers.waiting import wait_until
 
 from observe import page
-from observe.prometheus import program
 from rgpu_common.tunnel.chunk import OPEN
 from rgpu_server.gateway.figures import REFUSALS, Figures
 
@@ -151,7 +151,6 @@ def test_tls() -> None:
         (pid,) = server.children("rgpu-gateway")
         is_replaced(server, "tls", pid)
         assert [refused(reason) for reason in REFUSALS] == [2, 1, 1, 1, 0, 0]
-        keeps_prometheus_rules(server)
 
 
 def test_too_many_over_tls() -> None:
@@ -178,7 +177,6 @@ def test_tunnels() -> None:
         wait_until(lambda: reads(server, "refused_total", **labels) == 1)
         (pid,) = server.gateways()
         is_replaced(server, "grpc", pid)
-        keeps_prometheus_rules(server)
 
 
 def test_a_server_without_gateways_says_nothing_of_them() -> None:
@@ -186,12 +184,19 @@ def test_a_server_without_gateways_says_nothing_of_them() -> None:
         assert "rgpu_gateway" not in page.text(server)
 
 
-def keeps_prometheus_rules(server: Server) -> None:
-    done = subprocess.run(
-        [program("promtool"), "check", "metrics"],
-        input=page.text(server),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@needs("prometheus")
+@pytest.mark.parametrize("transport", ["tls", "grpc"])
+def test_the_metrics_of_a_gateway_keep_prometheus_rules(transport: str) -> None:
+    tls = transport == "tls"
+    words = () if tls else GRPC
+    text = pki.config() if tls else ""
+    variables = pki.client("alice") if tls else {}
+    with Server("--metrics", "127.0.0.1:0", *words, tls=text, device="emulated:256MiB") as server:
+        carries(server, transport, server.address(transport), **variables)
+        (pid,) = server.gateways()
+        is_replaced(server, transport, pid)
+        done = subprocess.run(
+            [program("prometheus", "promtool"), "check", "metrics"],
+            input=page.text(server), capture_output=True, text=True, check=False,
+        )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -10,10 +10,10 @@ from urllib.request import urlopen
 import pytest
 from helpers.command import run_rgpu_plain
 from helpers.manager import ManagerProcess, free_port
+from helpers.needs import fixture_needs, needs, program
 from helpers.nodes import Nodes, start, started
 from helpers.waiting import wait_until
 
-from observe.prometheus import program
 from observe.test_prometheus import Prometheus
 
 MIB = 1 << 20
@@ -60,6 +60,7 @@ def cluster(metrics: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(scope="module")
+@fixture_needs("prometheus")
 def prometheus(
     cluster: Nodes, metrics: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Prometheus]:
@@ -149,11 +150,12 @@ def test_prometheus_sees_what_is_used_and_what_of_it_is_lent(
     cluster.idle()
 
 
+@needs("prometheus")
 def test_the_metrics_keep_prometheus_rules(cluster: Nodes, metrics: str) -> None:
     with urlopen(f"http://{metrics}/metrics", timeout=20) as answer:
         text = answer.read().decode()
     done = subprocess.run(
-        [program("promtool"), "check", "metrics"],
+        [program("prometheus", "promtool"), "check", "metrics"],
         input=text, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

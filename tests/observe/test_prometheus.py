@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.needs import fixture_needs, needs, program
 from helpers.server import Server
 from helpers.waiting import wait_until
 
 from observe import page
 from observe.load import Load
-from observe.prometheus import program
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 DASHBOARD = DEPLOY / "grafana" / "rgpu.json"
@@ -105,6 +105,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
+@fixture_needs("prometheus")
 def prometheus(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     running = Prometheus(tmp_path_factory.mktemp("prometheus"), page.address(server))
     try:
@@ -114,10 +115,11 @@ def prometheus(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iter
         running.stop()
 
 
+@needs("prometheus")
 def test_the_metrics_keep_prometheus_rules(server: Server) -> None:
     text = page.text(server)
     done = subprocess.run(
-        [program("promtool"), "check", "metrics"],
+        [program("prometheus", "promtool"), "check", "metrics"],
         input=text,
         capture_output=True,
         text=True,
@@ -126,12 +128,13 @@ def test_the_metrics_keep_prometheus_rules(server: Server) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@needs("prometheus")
 @pytest.mark.parametrize(
     ("what", "name"), [("config", "prometheus.yml"), ("rules", "rgpu.rules.yml")]
 )
 def test_the_examples_are_good_configuration(what: str, name: str) -> None:
     done = subprocess.run(
-        [program("promtool"), "check", what, str(DEPLOY / "prometheus" / name)],
+        [program("prometheus", "promtool"), "check", what, str(DEPLOY / "prometheus" / name)],
         capture_output=True,
         text=True,
         check=False,

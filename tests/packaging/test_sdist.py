@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
 import pytest
+from helpers.needs import fixture_needs, needs, program
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = "from scikit_build_core.build import build_sdist; build_sdist({folder!r})"
 
 
 @pytest.fixture(scope="module")
+@fixture_needs("build-backend", "checkout")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The unpacked distribution, in a folder that git does not know."""
-    pytest.importorskip("scikit_build_core")
-    pytest.importorskip("setuptools_scm")
-    if not (ROOT / ".git").exists():
-        pytest.skip("this is no checkout")
     folder = tmp_path_factory.mktemp("sdist")
     script = BUILD.format(folder=str(folder))
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=120)
@@ -37,13 +34,12 @@ def test_it_brings_no_build_and_no_environment(source: Path) -> None:
     assert not names & {"build", "dist", ".venv", ".git", ".ci"}
 
 
+@needs("cmake")
 def test_cmake_finds_every_source(source: Path, tmp_path: Path) -> None:
-    if shutil.which("cmake") is None or shutil.which("c++") is None:
-        pytest.skip("a build needs cmake and a C++ compiler")
     version = source.name.split("-")[-1]
     done = subprocess.run(
         [
-            "cmake",
+            program("cmake"),
             f"-S{source}",
             f"-B{tmp_path}",
             f"-DPython3_EXECUTABLE={sys.executable}",

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
 from helpers.command import run_rgpu_plain as rgpu
+from helpers.needs import needs, program
 
 from rgpu_server.config_reader import load_config
 
@@ -25,15 +24,13 @@ def commands() -> list[list[str]]:
     return [words for line in lines if (words := shlex.split(line))[0] == PROGRAM]
 
 
+@needs("systemd-analyze")
 def test_its_exposure_is_small(tmp_path: Path) -> None:
-    program = shutil.which("systemd-analyze")
-    if program is None:
-        pytest.skip("systemd-analyze is not installed (Debian: apt-get install systemd)")
     # Without folders for drop-ins beside it.
     unit = tmp_path / UNIT.name
     unit.write_text(UNIT.read_text())
     done = subprocess.run(
-        [program, "security", "--offline=true", "--no-pager", str(unit)],
+        [program("systemd-analyze"), "security", "--offline=true", "--no-pager", str(unit)],
         capture_output=True,
         text=True,
         check=False,

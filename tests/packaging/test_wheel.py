@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -16,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers.needs import fixture_needs, needs, program
 
 ELF = b"\x7fELF"
 MOST_BYTES = 6_000_000
@@ -26,11 +26,9 @@ SECONDS = 300
 
 
 @pytest.fixture(scope="module")
+@fixture_needs("wheel")
 def wheel() -> Path:
-    named = os.environ.get("RGPU_WHEEL")
-    if not named:
-        pytest.skip("RGPU_WHEEL names no wheel (`make wheel` builds one)")
-    path = Path(named).resolve()
+    path = Path(os.environ["RGPU_WHEEL"]).resolve()
     assert path.is_file(), f"RGPU_WHEEL: there is no file {path}"
     return path
 
@@ -73,11 +71,10 @@ def test_its_waits_go_by_the_monotonic_clock(wheel: Path) -> None:
             assert b"pthread_cond_clockwait" in content, name
 
 
+@needs("binutils")
 def test_its_libraries_export_nothing_but_their_own_functions(wheel: Path, tmp_path: Path) -> None:
     """Programs load them, so a function of the C++ runtime would take the place of the program's."""
-    nm = shutil.which("nm")
-    if nm is None:
-        pytest.skip("nm is not installed (Debian: apt-get install binutils)")
+    nm = program("binutils", "nm")
     found: set[str] = set()
     for name, content in native(wheel):
         if ".so" in Path(name).name:
@@ -144,7 +141,6 @@ def test_it_is_all_that_a_machine_without_a_compiler_needs(wheel: Path, tmp_path
 @pytest.mark.timeout(2 * SECONDS)
 def test_its_demo_runs(wheel: Path, tmp_path: Path) -> None:
     """The packages of the extra `demo`, which are large, are those of the running Python."""
-    pytest.importorskip("numba_cuda")
     place = Place(tmp_path / "venv")
     place.run("python", "-m", "pip", "install", "--quiet", "--no-deps", str(wheel))
     place.borrow()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from helpers.command import run_rgpu
-from helpers.server import WITH_UCX, Server
+from helpers.needs import needs
+from helpers.server import Server
 
 from netprobe import reach
 from netprobe.reach import check_reach
@@ -28,7 +29,7 @@ def test_only_the_death_of_the_process_that_tried_counts(
         check("ucx:127.0.0.1:1")
 
 
-@WITH_UCX
+@needs("ucx")
 @pytest.mark.parametrize(
     ("words", "code"),
     [

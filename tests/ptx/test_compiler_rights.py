@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-import pytest
+from helpers.needs import needs
 from ptx.compiling import (
     KERNEL,
     Accepting,
@@ -16,7 +16,7 @@ from rgpu_emu.compile_sandbox import Report, own_user
 from rgpu_server.workers.compiler import first_report
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives up its user")
+@needs("root")
 def test_the_waiting_process_has_no_rights(tmp_path: Path) -> None:
     with Accepting(tmp_path) as compiler:
         assert compiler.connect().load(KERNEL).result == 0

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from helpers import clients
+from helpers.needs import needs, static_runtime
 from helpers.server import Server
 
 CALLED = (
@@ -149,15 +150,12 @@ int main() {
 """
 
 
+@needs("static-cuda-runtime")
 def test_a_statically_linked_runtime_is_explained(server: str, tmp_path: Path) -> None:
     """The program of a user who runs nvcc with its default options."""
-    nvidia = pytest.importorskip("nvidia.cu13")
-    libraries = Path(next(iter(nvidia.__path__))) / "lib"
-    if not (libraries / "libcudart_static.a").exists():
-        pytest.skip("libcudart_static.a is not installed")
     (tmp_path / "program.cc").write_text(STATIC)
     subprocess.run(
-        ["g++", "program.cc", "-o", "program", f"{libraries}/libcudart_static.a", "-ldl", "-lrt",
+        ["g++", "program.cc", "-o", "program", str(static_runtime()), "-ldl", "-lrt",
          "-lpthread"],
         cwd=tmp_path, check=True, capture_output=True, timeout=120,
     )  # fmt: skip
@@ -179,10 +177,10 @@ assert result == 0, result
 """
 
 
+@needs("cuda-bindings")
 @pytest.mark.parametrize("end", ["", "raise SystemExit(3)"])
 def test_a_program_that_compiles_with_nvrtc_hears_nothing_of_tables(server: str, end: str) -> None:
     """NVRTC asks for a private table and works without it."""
-    pytest.importorskip("cuda.bindings.nvrtc")
     code, lines = said(server, NVRTC + end)
     assert code == (3 if end else 0)
     assert not any(TABLES in line for line in lines)

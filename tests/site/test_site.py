@@ -8,20 +8,16 @@ import shutil
 import subprocess
 import sys
 from importlib.metadata import entry_points
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.needs import needs
 from helpers.server import Server
 from observe import page as metrics_page
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "scripts" / "site"
-WITH_MKDOCS = pytest.mark.skipif(
-    not all(find_spec(name) for name in ("mkdocs", "material", "mkdocstrings")),
-    reason="the packages of the extra docs are not installed",
-)
 
 
 def script(path: Path, name: str) -> Any:
@@ -82,7 +78,7 @@ def built(folder: Path, pages: dict[str, str]) -> subprocess.CompletedProcess[st
     )  # fmt: skip
 
 
-@WITH_MKDOCS
+@needs("mkdocs")
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("page", "complaint"),
@@ -99,7 +95,7 @@ def test_a_broken_link_fails_the_build(tmp_path: Path, page: str, complaint: str
     assert complaint in done.stdout + done.stderr
 
 
-@WITH_MKDOCS
+@needs("mkdocs")
 @pytest.mark.timeout(400)
 def test_files_outside_of_the_docs_are_copied(tmp_path: Path) -> None:
     (tmp_path / "deploy").mkdir()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import re
 import shutil
 import subprocess
@@ -11,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from helpers.needs import cuda_headers, needs
 
 from cudaspec import generate, model, rows
 
@@ -28,43 +27,7 @@ def _compiler(*names: str) -> str:
     for name in names:
         if path := shutil.which(name):
             return path
-    pytest.skip(f"no compiler on this machine (looked for {', '.join(names)})")
-
-
-def _wheel() -> str:
-    """The headers that a pip package of NVIDIA's brought, if any."""
-    found = importlib.util.find_spec("nvidia")
-    places = found.submodule_search_locations if found else ()
-    return next((str(Path(p) / "cu13") for p in places or () if (Path(p) / "cu13").is_dir()), "")
-
-
-def _header() -> Path:
-    """The include folder of a toolkit of CUDA 13."""
-    homes = [os.environ.get("CUDA_HOME", ""), "/usr/local/cuda", "/usr/local/cuda-13.0", _wheel()]
-    for home in filter(None, homes):
-        header = Path(home) / "include" / "cuda.h"
-        if header.is_file() and re.search(
-            r"#define CUDA_VERSION 13\d{3}", header.read_text(encoding="utf-8", errors="replace")
-        ):
-            return header.parent
-    pytest.skip("no cuda.h of CUDA 13 on this machine (CUDA_HOME, /usr/local, nvidia-* packages)")
-
-
-def _toolkit() -> Path:
-    homes = [
-        os.environ.get("CUDA_HOME", ""),
-        "/usr/local/cuda",
-        *map(str, Path("/usr/local").glob("cuda-13.0")),
-    ]
-    for home in filter(None, homes):
-        header = Path(home) / "include" / "cuda.h"
-        if header.is_file() and "#define CUDA_VERSION 13000" in header.read_text(
-            encoding="utf-8", errors="replace"
-        ):
-            return header.parent
-    pytest.skip(
-        "no CUDA 13.0 toolkit on this machine (CUDA_HOME, /usr/local/cuda, /usr/local/cuda-13.0)"
-    )
+    raise AssertionError(f"no compiler on this machine (looked for {', '.join(names)})")
 
 
 def _compile(*command: object) -> None:
@@ -100,8 +63,9 @@ def test_tables_compile(generated: Path, name: str) -> None:
     )
 
 
+@needs("cuda-headers")
 def test_vendor_header_says_the_same(generated: Path) -> None:
-    include = _header()
+    include = cuda_headers()
     compiler = _compiler("g++", "clang++", "c++")
     flags = [
         "-std=c++20",
@@ -110,11 +74,11 @@ def test_vendor_header_says_the_same(generated: Path) -> None:
         "-Wno-deprecated-declarations",
         "-Wno-invalid-offsetof",
     ]
-    _compile(compiler, *flags, "-I", include, generated / "gen" / "abi_check.gen.cc")
+    _compile(compiler, *flags, "-I", str(include), generated / "gen" / "abi_check.gen.cc")
 
 
 def _preprocessed(tmp_path: Path, headers: list[str], *defines: str) -> str:
-    include = _toolkit()
+    include = cuda_headers("13000")
     (tmp_path / "GL").mkdir(exist_ok=True)
     (tmp_path / "GL" / "gl.h").write_text("typedef unsigned GLuint; typedef unsigned GLenum;\n")
     source = tmp_path / "headers.c"
@@ -124,6 +88,7 @@ def _preprocessed(tmp_path: Path, headers: list[str], *defines: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
+@needs("cuda-13.0-headers")
 def test_every_symbol_of_the_headers_is_exported(spec: rows.Spec, tmp_path: Path) -> None:
     headers = ["cuda.h", "cudaProfiler.h", "cudaGL.h"]
     found: set[str] = set()
@@ -137,6 +102,7 @@ def test_every_symbol_of_the_headers_is_exported(spec: rows.Spec, tmp_path: Path
     assert found == set(spec.exported)
 
 
+@needs("cuda-13.0-headers")
 def test_versions_are_those_of_the_typedefs(
     symbols: Mapping[str, model.Symbols], tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 from helpers import clients, pki
 from helpers.command import rgpu_command
 from helpers.server import Server
@@ -97,11 +98,7 @@ def test_files_that_cannot_be_used(tmp_path: Path, kind: str) -> None:
 
 def test_a_key_with_a_password_asks_nobody(tmp_path: Path) -> None:
     key = tmp_path / "locked.key"
-    subprocess.run(
-        ["openssl", "pkey", "-in", f"{pki.folder()}/alice.key", "-aes128", "-passout", "pass:abcd",
-         "-out", str(key)],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    pki.write_key(key, ec.generate_private_key(ec.SECP256R1()), b"abcd")
     variables = {"RGPU_TLS_CERT": f"{pki.folder()}/alice.pem", "RGPU_TLS_KEY": str(key)}
     where = f"unix:{tmp_path}/agent"
     _, errors = refused("--server", "grpcs:127.0.0.1:1", "--listen", where, **variables)

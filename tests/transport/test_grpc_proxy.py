@@ -15,12 +15,14 @@ from helpers import clients
 from helpers.agent import GRPC, Agent
 from helpers.command import rgpu_command
 from helpers.gateway import Gateway, receive
+from helpers.needs import needs
 from helpers.nginx import Nginx
 from helpers.server import Server, run_client
 from helpers.waiting import wait_until
 
 from transport.grpc_programs import copies, start_and_open
 
+pytestmark = needs("nginx")
 PROGRAMS = Path(__file__).resolve().parents[1] / "e2e" / "programs"
 
 

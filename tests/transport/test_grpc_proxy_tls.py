@@ -12,11 +12,13 @@ import pytest
 from helpers import clients, pki
 from helpers.agent import Agent
 from helpers.command import rgpu_command
+from helpers.needs import needs
 from helpers.nginx import Nginx
 from helpers.server import Server
 
 from transport.grpc_programs import COPY
 
+pytestmark = needs("nginx")
 NOBODY = "print(cuda.result('cuInit', 0))"
 
 

@@ -16,6 +16,7 @@ from helpers import pki
 from helpers.agent import GRPC
 from helpers.builder import FLAGS, ROOT
 from helpers.gateway import Gateway, receive
+from helpers.needs import needs
 from helpers.server import Server
 from helpers.waiting import wait_until
 
@@ -217,9 +218,7 @@ def test_a_certificate_is_required() -> None:
         wait_until(lambda: gateway.refused("certificate") >= 1)
 
 
-@pytest.mark.skipif(
-    not Path("/usr/include/nghttp2/nghttp2.h").exists(), reason="libnghttp2-dev is not installed"
-)
+@needs("nghttp2-headers")
 def test_declarations_are_those_of_the_headers() -> None:
     source = ROOT / "tests" / "transport" / "nghttp2_layout.cc"
     command = [os.environ.get("CXX", "c++"), *FLAGS, f"-I{ROOT}", "-fsyntax-only", source]

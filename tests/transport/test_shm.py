@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from helpers import clients
+from helpers.needs import needs
 from helpers.server import Server
 from helpers.waiting import wait_until
 
@@ -260,6 +261,7 @@ def test_one_processor_for_both_ends(transport: str) -> None:
         os.sched_setaffinity(0, everything)
 
 
+@needs("namespaces")
 def test_containers_that_share_a_folder_only(server: Server) -> None:
     """Separate namespaces for processes, network, IPC and host name, and a separate /dev/shm."""
     program = CTYPES + clients.PRELUDE + COPIES + MAPPINGS

@@ -14,7 +14,8 @@ import pytest
 from helpers import clients
 from helpers.builder import FLAGS, ROOT, run
 from helpers.command import rgpu_command
-from helpers.server import UCX, WITH_UCX, Server, run_client
+from helpers.needs import needs
+from helpers.server import UCX, Server, run_client
 from helpers.waiting import wait_until
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "e2e" / "programs"
@@ -51,21 +52,21 @@ def gateway(server: Server) -> int:
     return pid
 
 
-@WITH_UCX
+@needs("ucx")
 def test_copies_both_ways(server: Server) -> None:
     for _ in range(2):
         status, output, errors = clients.run(server.ucx, COPY)
         assert (status, output, errors) == (0, "ok\n", "")
 
 
-@WITH_UCX
+@needs("ucx")
 def test_over_shared_memory() -> None:
     with Server(*UCX, device="emulated:256MiB", UCX_TLS="tcp,sysv,posix,self") as running:
         status, output, errors = clients.run(running.ucx, COPY, UCX_TLS="tcp,sysv,posix,self")
         assert (status, output, errors) == (0, "ok\n", "")
 
 
-@WITH_UCX
+@needs("ucx")
 @pytest.mark.parametrize("program", ["numba_matmul", "core_memory_events"])
 def test_programs(server: Server, program: str) -> None:
     result = run_client(server.ucx, sys.executable, str(PROGRAMS / f"{program}.py"))
@@ -73,7 +74,7 @@ def test_programs(server: Server, program: str) -> None:
     assert result.stdout.splitlines()[-1] == "ok"
 
 
-@WITH_UCX
+@needs("ucx")
 def test_the_servers_processes_know_the_transport(server: Server) -> None:
     holder = clients.start(server.ucx, HOLD)
     assert holder.stdout is not None
@@ -86,7 +87,7 @@ def test_the_servers_processes_know_the_transport(server: Server) -> None:
     holder.communicate("x\n")
 
 
-@WITH_UCX
+@needs("ucx")
 def test_a_program_that_dies_ends_its_session(server: Server) -> None:
     holder = clients.start(server.ucx, HOLD)
     assert holder.stdout is not None
@@ -98,7 +99,7 @@ def test_a_program_that_dies_ends_its_session(server: Server) -> None:
     assert clients.run(server.ucx, COPY)[0] == 0
 
 
-@WITH_UCX
+@needs("ucx")
 def test_garbage_harms_ucx_at_most() -> None:
     """UCX's own listener may end its process; docs/explanation/security.md says what that means."""
     with Server(*UCX, device="emulated:256MiB") as server:
@@ -114,7 +115,7 @@ def test_garbage_harms_ucx_at_most() -> None:
         assert output == "still here\n"
 
 
-@WITH_UCX
+@needs("ucx")
 def test_sessions_survive_a_gateway_that_dies() -> None:
     with Server(*UCX, device="emulated:256MiB") as server:
         first = gateway(server)
@@ -128,7 +129,7 @@ def test_sessions_survive_a_gateway_that_dies() -> None:
         assert gateway(server) != first
 
 
-@WITH_UCX
+@needs("ucx")
 def test_strangers_need_an_access_token_even_from_this_machine(tmp_path: Path) -> None:
     tokens_file = tmp_path / "tokens"
     made = subprocess.run(
@@ -157,9 +158,7 @@ def test_without_ucx_there_is_a_sentence() -> None:
         Server(*UCX, RGPU_LIBUCP="/nowhere.so").__enter__()
 
 
-@pytest.mark.skipif(
-    not Path("/usr/include/ucp/api/ucp.h").exists(), reason="libucx-dev is not installed"
-)
+@needs("ucx-headers")
 def test_declarations_are_those_of_the_headers() -> None:
     source = ROOT / "tests" / "transport" / "ucp_layout.cc"
     done = run(os.environ.get("CXX", "c++"), *FLAGS, f"-I{ROOT}", "-fsyntax-only", source)

@@ -1,6 +1,6 @@
 """A headless Chromium that looks at the page as people do, for tests.
 
-Debian's package `chromium` and Python's `playwright`; tests skip where one of them is missing.
+It needs Debian's package `chromium` and Python's `playwright`.
 """
 
 from __future__ import annotations
@@ -8,31 +8,20 @@ from __future__ import annotations
 import math
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
+from helpers.needs import demand, which
 from helpers.server import Server
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 # How long a view may take to show what has happened.
 LIVE_MS = 2000
 # How long anything else may take on a machine that is busy.
 PATIENT_MS = 30_000
 # With RGPU_TEST_SCREENSHOTS the pictures of the documentation are written into this folder.
 PICTURES = os.environ.get("RGPU_TEST_SCREENSHOTS", "")
-
-
-def need_chromium() -> None:
-    """Skips if this machine has no browser for the tests."""
-    pytest.importorskip(
-        "playwright", reason="playwright is not installed: python -m pip install '.[browser]'"
-    )
-    if not CHROMIUM:
-        pytest.skip("Chromium is not installed: apt-get install chromium")
 
 
 def address(log: list[str]) -> str:
@@ -116,11 +105,13 @@ def window(browser: Any, **options: Any) -> Iterator[Visitor]:
 @contextmanager
 def chromium() -> Iterator[Any]:
     """Runs the browser."""
-    need_chromium()
+    demand("chromium", "playwright")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=which("chromium") or which("chromium-browser"), args=["--no-sandbox"]
+        )
         try:
             yield browser
         finally:
