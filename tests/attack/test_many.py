@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from helpers import clients
 from helpers.figures import figures
+from helpers.needs import needs
 from helpers.server import Server
 from quota.tenant import MS, Run, tenants, union
 
@@ -61,6 +62,7 @@ def test_a_storm_of_small_leases_takes_one_tenants_share(server: Server) -> None
         assert union(theirs, begin, end) <= 0.15 * (end - begin) + 2 * LONG
 
 
+@needs("root")  # who may look into a worker
 def test_no_worker_can_write_what_its_lease_was_granted(server: Server) -> None:
     """Checks the mappings of the lease's page and the descriptors of each worker with a session."""
     with tenants(server, {"lease_key": "page", "memory_bytes": 64 * MIB}):

@@ -40,6 +40,8 @@ def test_cmake_finds_every_source(source: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [
             program("cmake"),
+            "-GNinja",
+            f"-DCMAKE_MAKE_PROGRAM={program('cmake', 'ninja')}",
             f"-S{source}",
             f"-B{tmp_path}",
             f"-DPython3_EXECUTABLE={sys.executable}",
