@@ -2,20 +2,20 @@
 
 The device reads its settings once per process and a sticky error ends it, so every scenario gets a
 fresh process; each runs in normal and in hostile timing.  The child imports this module without
-pytest: starting it takes 50 ms.
+pytest (`children.py`).
 """
 
 from __future__ import annotations
 
 import ctypes
-import importlib
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from emu.children import Scenarios
 
 TESTS = Path(__file__).resolve().parent.parent
 TIMINGS = ("normal",) if "RGPU_TEST_DRIVER" in os.environ else ("normal", "hostile:7")
@@ -168,28 +168,6 @@ def used() -> float:
     return times.user + times.system
 
 
-def run_in_child(file: str, name: str, timing: str, settings: dict[str, str]) -> str:
-    """Runs one scenario in a fresh process; returns its error output."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("RGPU_EMU_")}
-    path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
-    environment |= {"PYTHONPATH": path, "RGPU_EMU_CHILD": "1", "RGPU_EMU_TIMING": timing}
-    environment |= {"RGPU_EMU_COMPILER": f"{sys.executable} -m rgpu_emu.compiler", **settings}
-    command = [sys.executable, "-c", "from emu.device import main; main()", Path(file).stem, name]
-    done = subprocess.run(
-        command,
-        env=environment,
-        cwd="/",
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, (
-        f"{name} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
-    )
-    return done.stderr
-
-
 def on_device(**settings: str) -> Callable[[Scenario], Scenario]:
     """A scenario that pytest runs in a child process, once per timing.
 
@@ -202,8 +180,9 @@ def on_device(**settings: str) -> Callable[[Scenario], Scenario]:
             return scenario
         import pytest
 
-        def test(timing: str) -> None:
-            run_in_child(scenario.__code__.co_filename, scenario.__name__, timing, settings)
+        def test(timing: str, scenarios: Scenarios) -> None:
+            file = Path(scenario.__code__.co_filename).stem
+            scenarios.run(file, scenario.__name__, {"RGPU_EMU_TIMING": timing, **settings})
 
         test.__name__ = scenario.__name__
         test.__doc__ = scenario.__doc__
@@ -211,10 +190,3 @@ def on_device(**settings: str) -> Callable[[Scenario], Scenario]:
         return marked  # type: ignore[no-any-return]
 
     return wrap
-
-
-def main() -> None:
-    """The child: `MODULE NAME` of the scenario."""
-    module = importlib.import_module(f"emu.{sys.argv[1]}")
-    getattr(module, sys.argv[2])(Device())
-    sys.stdout.flush()
