@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -9,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from helpers import clients
-from helpers.agent import GRPC
 from helpers.server import Server
 from helpers.waiting import wait_until
 
@@ -74,32 +74,33 @@ def test_a_lease_that_cannot_be_granted(
 
 
 @pytest.mark.parametrize("transport", ["unix", "shm", "tcp", "grpc"])
-def test_the_worker_is_killed(transport: str) -> None:
-    with Server(*GRPC) as server:
-        client = clients.start(
-            server.address(transport),
-            """
-            cuda.open()
-            print("open")
-            wait_for_line()
-            print(cuda.result("cuCtxSynchronize"), cuda.result("cuMemGetInfo_v2", None, None))
-            try:
-                cuda.alloc(4096)
-            except CudaError as error:
-                print(error.result)
-            """,
-        )
-        assert client.stdout is not None
-        assert client.stdin is not None
-        assert client.stdout.readline() == "open\n"
-        for worker in server.children():
+def test_the_worker_is_killed(server: Server, transport: str) -> None:
+    client = clients.start(
+        server.address(transport),
+        """
+        cuda.open()
+        print("open")
+        wait_for_line()
+        print(cuda.result("cuCtxSynchronize"), cuda.result("cuMemGetInfo_v2", None, None))
+        try:
+            cuda.alloc(4096)
+        except CudaError as error:
+            print(error.result)
+        """,
+    )
+    assert client.stdout is not None
+    assert client.stdin is not None
+    assert client.stdout.readline() == "open\n"
+    for worker in server.children():
+        # A worker of an earlier test may end now.
+        with contextlib.suppress(ProcessLookupError):
             os.kill(worker, signal.SIGKILL)
-        client.stdin.write("go on\n")
-        output, errors = client.communicate(timeout=60)
-        assert output.splitlines()[-1] == "911", output + errors
-        sentence_of(errors)
-        code, output, errors = clients.run(server.address(transport), INIT)
-        assert (code, output) == (0, "0\n"), errors
+    client.stdin.write("go on\n")
+    output, errors = client.communicate(timeout=60)
+    assert output.splitlines()[-1] == "911", output + errors
+    sentence_of(errors)
+    code, output, errors = clients.run(server.address(transport), INIT)
+    assert (code, output) == (0, "0\n"), errors
 
 
 def test_a_daemon_restart_does_not_end_a_session() -> None:

@@ -1,4 +1,8 @@
-"""Unmodified programs from PyPI, in a process without a GPU, over every transport."""
+"""Unmodified programs from PyPI, in a process without a GPU, over every transport.
+
+Each program runs over shared memory and over one of the other transports, which the programs take
+in turn.  `pytest --all` runs each over all of them.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,15 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
-from helpers.server import Server, run_client
+from helpers.counts import count
+from helpers.server import TRANSPORTS, Server, run_client
 
 PROGRAMS = Path(__file__).parent / "programs"
-
-
+NAMES = sorted(path.stem for path in PROGRAMS.glob("*.py"))
+AT_ONCE = count("RGPU_TEST_SESSIONS", 4, 8)
 Run = Future[subprocess.CompletedProcess[str]]
 
 
@@ -39,14 +45,28 @@ def runs(request: pytest.FixtureRequest, server: Server) -> Iterator[dict[tuple[
         pool.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize("program", sorted(p.stem for p in PROGRAMS.glob("*.py")))
+def _pairs() -> list[Any]:
+    """Every transport with every program, most of them marked `full`."""
+    pairs: list[Any] = []
+    others = [transport for transport in TRANSPORTS if transport != "shm"]
+    for transport in TRANSPORTS:
+        name = transport if isinstance(transport, str) else str(transport.values[0])
+        marks = [] if isinstance(transport, str) else list(transport.marks)
+        for number, program in enumerate(NAMES):
+            by_default = transport in ("shm", others[number % len(others)])
+            mark = [] if by_default else [pytest.mark.full]
+            pairs.append(pytest.param(name, program, marks=[*marks, *mark], id=f"{name}-{program}"))
+    return pairs
+
+
+@pytest.mark.parametrize(("transport", "program"), _pairs())
 def test_program(runs: dict[tuple[str, str], Run], transport: str, program: str) -> None:
     result = runs[transport, program].result()
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.splitlines()[-1] == "ok"
 
 
-def test_eight_sessions_at_once(server: Server) -> None:
+def test_sessions_at_once(server: Server) -> None:
     command = [str(Path(sys.executable).parent / "rgpu"), "run", "--server", server.tcp]
     command += ["--memory", "200MiB", "--"]  # each run has a lease of its own
     programs = [str(PROGRAMS / name) for name in ("numba_saxpy.py", "numba_reduce.py")]
@@ -55,7 +75,7 @@ def test_eight_sessions_at_once(server: Server) -> None:
             [*command, sys.executable, programs[i % 2]],
             cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
-        for i in range(8)
+        for i in range(AT_ONCE)
     ]  # fmt: skip
     outputs = [process.communicate(timeout=170)[0] for process in running]
-    assert [process.returncode for process in running] == [0] * 8, outputs
+    assert [process.returncode for process in running] == [0] * AT_ONCE, outputs
