@@ -1,7 +1,7 @@
 """Unmodified programs from PyPI, in a process without a GPU, over every transport.
 
-Each program runs over shared memory and over one of the other transports, which the programs take
-in turn.  `pytest --all` runs each over all of them.
+Each program runs over shared memory, and two programs over each of the other transports: a
+transport carries the same frames for all of them.  `pytest --all` runs each over all transports.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def _pairs() -> list[Any]:
         name = transport if isinstance(transport, str) else str(transport.values[0])
         marks = [] if isinstance(transport, str) else list(transport.marks)
         for number, program in enumerate(NAMES):
-            by_default = transport in ("shm", others[number % len(others)])
-            mark = [] if by_default else [pytest.mark.full]
+            turn = others[number % len(others)] if number < 2 * len(others) else "shm"
+            mark = [] if transport in ("shm", turn) else [pytest.mark.full]
             pairs.append(pytest.param(name, program, marks=[*marks, *mark], id=f"{name}-{program}"))
     return pairs
 
