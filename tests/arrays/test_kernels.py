@@ -310,6 +310,7 @@ def test_device_time_is_measured_by_events() -> None:
         token = TokenView(session.page.address)
         token.heartbeat(time.monotonic_ns() + 3600 * 10**9)
         token.write(Phase.OPEN, 1)
+        began = time.monotonic_ns()
         x = session.put(np.ones(100, np.float32))
         kernel = compiled(session, SAXPY, "saxpy")
         values = [(scalar("float32"), 1.0), (A, x), (A, x), (scalar("int32"), 100)]
@@ -317,7 +318,7 @@ def test_device_time_is_measured_by_events() -> None:
             launch(session, kernel, ([1], [128]), values)
         assert session.read(x)[0] == 1024
         wait_until(lambda: token.demand(1, slots=1).active == 0)
-        assert 0 < token.demand(1, slots=1).busy_ns < 10 * 10**9
+        assert 0 < token.demand(1, slots=1).busy_ns < time.monotonic_ns() - began
         assert session.page.read(0).launches >= 11
 
 

@@ -174,6 +174,7 @@ def test_a_recalled_token_goes_back_when_nothing_is_left(page: TokenPage) -> Non
 
 def test_a_long_operation_is_charged_while_it_runs(page: TokenPage) -> None:
     page.grant(OPEN)
+    began = time.monotonic_ns()
     with turns(page) as gate:
         gate.enter()
         wait_until(lambda: page.demand()["busy_ns"] >= 200 * MS)
@@ -181,7 +182,7 @@ def test_a_long_operation_is_charged_while_it_runs(page: TokenPage) -> None:
         wait_until(lambda: page.demand()["oldest_alive_ns"] > alive)
         gate.leave()
         # Nothing counts twice.
-        assert page.demand()["busy_ns"] < 10_000 * MS
+        assert page.demand()["busy_ns"] <= time.monotonic_ns() - began
 
 
 def test_without_a_token_loop_a_lease_spends_its_request(page: TokenPage) -> None:

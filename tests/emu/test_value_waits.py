@@ -11,7 +11,7 @@ import pytest
 from helpers.preload import preload
 
 from emu.children import Scenarios
-from emu.device import TIMINGS, Device, expect, on_device, used
+from emu.device import SECONDS, TIMINGS, Device, expect, on_device, used
 from emu.holding import EQ, GEQ, NON_BLOCKING, NOT_READY
 from emu.kernels import HEAD, PTX, U64, load
 
@@ -55,7 +55,7 @@ def waiting(cuda: Device, count: int, flag: int) -> list[int]:
 
 def until_all_sleep(count: int) -> None:
     """Returns when this process has `count` threads more than its first and all of them sleep."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + SECONDS / 2
     while True:
         stats = [task.read_text() for task in Path("/proc/self/task").glob("[0-9]*/stat")]
         states = [stat.rpartition(") ")[2][0] for stat in stats]

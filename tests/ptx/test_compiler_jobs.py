@@ -22,10 +22,12 @@ from ptx.compiling import (
 
 from rgpu_common.wire.compiler import (
     Load,
+    Lower,
     MessageType,
     decode_loaded,
     decode_lowered,
     encode_load,
+    encode_lower,
 )
 
 
@@ -85,14 +87,16 @@ def test_processor_time_is_the_limit_and_the_sentence_says_so(tmp_path: Path) ->
 
 
 def test_a_stopped_job_costs_no_processor_time_and_ends_by_the_clock(tmp_path: Path) -> None:
-    with Accepting(tmp_path, "--wall-seconds", "8") as compiler:
+    with Accepting(tmp_path, "--wall-seconds", "5") as compiler:
         client = compiler.connect()
-        send_lower(client, client.load(big_module()).key)
-        os.kill(compiler.jobs()[0], signal.SIGSTOP)
+        key = client.load(kernels(1)).key
+        (job,) = compiler.jobs()
+        os.kill(job, signal.SIGSTOP)
+        client.sock.sendall(encode_lower(Lower(key, "k0")))
         answer = decode_lowered(client.answer(MessageType.LOWERED))
         assert answer.result == 801
         sentence = answer.log
-        assert sentence.startswith("after 8 s the compiler had been given ")
+        assert sentence.startswith("after 5 s the compiler had been given 0.0 s of processor time")
         assert "try again later" in sentence
 
 
