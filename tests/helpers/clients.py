@@ -4,6 +4,7 @@ libcuda.
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from helpers import pki
 
 TESTS = Path(__file__).resolve().parent.parent
 PRELUDE = "from helpers.driver import CudaError, Driver, wait_for_line\ncuda = Driver()\n"
+# What a program may import that runs without the installed packages.
+_PLAIN = {*sys.stdlib_module_names, "helpers.add_one", "helpers.driver"} - {"site"}
 
 
 def environment(server: str | None, **extra: str) -> dict[str, str]:
@@ -48,10 +51,32 @@ def trust() -> dict[str, str]:
     return {"RGPU_TLS_CA": str(pki.folder() / "ca.pem")}
 
 
+def command(source: str) -> list[str]:
+    """Returns the command that runs `source`, with the driver as `cuda`.
+
+    A program that imports no installed package starts without them (`-S`): they hook themselves
+    into Python's start, numba-cuda with 60 ms of it.
+    """
+    program = PRELUDE + textwrap.dedent(source)
+    plain = ["-S"] if _imported(program) <= _PLAIN else []
+    return [sys.executable, *plain, "-u", "-c", program]
+
+
+def _imported(source: str) -> set[str]:
+    """Returns the modules that a program imports: packages of the tests with their module."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
+    return {name if name.startswith("helpers.") else name.partition(".")[0] for name in names}
+
+
 def start(server: str | None, source: str, **extra: str) -> subprocess.Popen[str]:
     """Starts `source` (the driver is `cuda`) with pipes for its input and output."""
     return subprocess.Popen(
-        [sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(source)],
+        command(source),
         env=environment(server, **extra),
         cwd="/",
         stdin=subprocess.PIPE,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -13,6 +12,7 @@ from typing import Any
 
 from typing_extensions import Self
 
+from helpers.asking import events_of, pool_of
 from helpers.command import rgpu_command
 from helpers.ports import free_port
 from helpers.server import DEADLINE_SECONDS, Server
@@ -25,7 +25,7 @@ _READY = re.compile(r"^rgpu: managing a cluster on (?P<where>.+)$")
 class ManagerProcess(Telling):
     """`with ManagerProcess() as manager:` runs a manager; it can be killed and started again.
 
-    scheme: "tls:" or "". environment: for `asked`.
+    scheme: "tls:" or "". environment: of those who ask for the pool and the events.
     """
 
     def __init__(self, *arguments: str, scheme: str = "", **environment: str) -> None:
@@ -103,21 +103,11 @@ class ManagerProcess(Telling):
 
     def pool(self) -> dict[str, Any]:
         """Returns what `rgpu pool --json` prints."""
-        return dict(self.asked("pool"))
+        return pool_of(self.address, self._environment)
 
     def events(self) -> list[dict[str, Any]]:
         """Returns what `rgpu pool --events --json` prints."""
-        return list(self.asked("pool", "--events")["events"])
-
-    def asked(self, *words: str) -> Any:
-        """Returns the JSON that a command prints."""
-        done = subprocess.run(
-            [rgpu_command(), *words, "--json", "--manager", self.address],
-            cwd="/", capture_output=True, text=True, timeout=60, check=False,
-            env={**_plain(), **self._environment},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        return events_of(self.address, self._environment)
 
     def leases(self) -> list[str]:
         """Returns the ids of the requests that have cards."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +13,7 @@ from typing import Any
 from typing_extensions import Self
 
 from helpers import clients
+from helpers.asking import leases_of
 from helpers.command import rgpu_command
 from helpers.manager import ManagerProcess, node
 from helpers.server import Server
@@ -89,12 +88,7 @@ class Nodes(Closing):
 
     def leases(self, name: str) -> list[dict[str, Any]]:
         """Returns what the server itself says of its leases."""
-        done = subprocess.run(
-            [rgpu_command(), "lease", "list", "--json", "--server", self.servers[name].tcp],
-            cwd="/", capture_output=True, text=True, timeout=60, check=True,
-        )  # fmt: skip
-        found: list[dict[str, Any]] = json.loads(done.stdout)["leases"]
-        return found
+        return leases_of(self.servers[name].tcp)
 
     def booked(self) -> dict[str, set[str]]:
         """Returns the keys of the leases of runs, by node, as the servers have them."""
@@ -163,8 +157,7 @@ def start(
     """As `started`; the caller ends it. manager: "" if the options name servers."""
     named = ("--manager", manager) if manager else ()
     return subprocess.Popen(
-        [rgpu_command(), "run", *named, *options, "--", sys.executable, "-u", "-c",
-         clients.PRELUDE + source],
+        [rgpu_command(), "run", *named, *options, "--", *clients.command(source)],
         env={**clients.environment(None), **environment}, cwd="/", stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from helpers import clients
+from helpers.asking import leases_of
 from helpers.command import rgpu_command
 from helpers.server import Server
 from helpers.waiting import wait_until
@@ -26,8 +25,7 @@ def run(
 ) -> Iterator[subprocess.Popen[str]]:
     """Runs `rgpu run OPTIONS` with a program that goes on until its input ends."""
     process = subprocess.Popen(
-        [rgpu_command(), "run", "--server", server, *options, "--", sys.executable, "-u", "-c",
-         clients.PRELUDE + source],
+        [rgpu_command(), "run", "--server", server, *options, "--", *clients.command(source)],
         env={**clients.environment(None), **environment}, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -50,12 +48,7 @@ def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 def leases(server: str) -> list[dict[str, object]]:
     """Returns the leases that belong to one run each."""
-    done = subprocess.run(
-        [rgpu_command(), "lease", "list", "--json", "--server", server],
-        check=True, capture_output=True, text=True, timeout=60, cwd="/",
-    )  # fmt: skip
-    found: list[dict[str, object]] = json.loads(done.stdout)["leases"]
-    return [lease for lease in found if str(lease["key"]).startswith("run-")]
+    return [lease for lease in leases_of(server) if str(lease["key"]).startswith("run-")]
 
 
 def gone(server: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -13,7 +12,9 @@ from pathlib import Path
 
 import pytest
 from helpers import clients
-from helpers.server import Server, rgpu_command
+from helpers.asking import running_on
+from helpers.command import rgpu_command
+from helpers.server import Server
 from helpers.waiting import wait_until
 
 MIB = 1 << 20
@@ -64,29 +65,17 @@ def server(state: Path, *arguments: str, port: int = 0) -> Server:
 
 def sessions(address: str) -> list[dict[str, object]]:
     """Returns the sessions of `rgpu ps`."""
-    return list(_ps(address)["sessions"])
+    return list(running_on(address)["sessions"])
 
 
 def leases(address: str) -> list[dict[str, object]]:
-    return list(_ps(address)["leases"])
+    return list(running_on(address)["leases"])
 
 
 def used(lease: dict[str, object]) -> int:
     usage = lease["usage"]
     assert isinstance(usage, dict)
     return int(usage["memory_used_bytes"])
-
-
-def _ps(address: str) -> dict[str, list[dict[str, object]]]:
-    done = subprocess.run(
-        [rgpu_command(), "ps", "--json", "--server", address],
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    listed: dict[str, list[dict[str, object]]] = json.loads(done.stdout)
-    return listed
 
 
 def crash(running: Server) -> None:
