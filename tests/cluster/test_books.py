@@ -6,11 +6,11 @@ many steps; without it, some thousands.
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 
 import pytest
+from helpers.counts import count
 
 from cluster.test_machine import QUOTAS, step
 from cluster.world import World
@@ -20,7 +20,7 @@ from rgpu_cluster.core.pool import Pool
 from rgpu_cluster.core.quotas import Quotas
 from rgpu_cluster.core.usage import Usage
 
-STEPS = int(os.environ.get("RGPU_CLUSTER_BOOKS", "4000"))
+STEPS = count("RGPU_CLUSTER_BOOKS", 2000, 4000)
 SEEDS = 8
 
 

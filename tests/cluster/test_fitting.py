@@ -10,6 +10,7 @@ from functools import cache
 from itertools import combinations
 
 import pytest
+from helpers import counts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +28,8 @@ from rgpu_cluster.core.together import Placed, place_all
 from rgpu_common.units import PPM
 
 MOST_CARDS = 8
-EXAMPLES = 50
+# Of each seed.
+EXAMPLES = counts.count("RGPU_CLUSTER_GANGS", 25, 50)
 
 
 def together(pool: Pool, *requests: Request) -> Placed | Refusal:

@@ -1,15 +1,15 @@
 """Random arrivals, departures, lost messages, lost nodes and restarts against the manager.
 
-`RGPU_CLUSTER_STEPS=1000000` runs as many steps; without it, about ten thousand.
+`RGPU_CLUSTER_STEPS=1000000` runs as many steps; without it some thousands, with `--all` ten thousand.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import replace
 
 import pytest
+from helpers.counts import count
 
 from cluster.giving import check_grown, somebody_gives_way
 from cluster.samples import GIB, PERCENT
@@ -26,7 +26,7 @@ from rgpu_cluster.core.score import PRESETS
 from rgpu_cluster.core.together import place_all
 from rgpu_common.units import PPM
 
-STEPS = int(os.environ.get("RGPU_CLUSTER_STEPS", "10000"))
+STEPS = count("RGPU_CLUSTER_STEPS", 4000, 10_000)
 SEEDS = 20
 # More would only make the line, and a long run, longer.
 MOST_ALIVE = 60

@@ -1,18 +1,18 @@
 """A crowd of unmodified programs with mixed requests on three servers.
 
-`RGPU_CLUSTER_PROGRAMS=40` runs as many programs; without it, twelve.
+`RGPU_CLUSTER_PROGRAMS=40` runs as many programs; without it eight, with `--all` twelve.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 
+from helpers.counts import count
 from helpers.nodes import Nodes, check_books, counts, start
 from helpers.waiting import wait_until
 
-PROGRAMS = int(os.environ.get("RGPU_CLUSTER_PROGRAMS", "12"))
+PROGRAMS = count("RGPU_CLUSTER_PROGRAMS", 8, 12)
 
 
 def wishes(chance: random.Random) -> list[str]:

@@ -1,6 +1,7 @@
 """The manager, servers and programs are killed and stopped at random points, and nothing is lost.
 
-`RGPU_CLUSTER_KILLS=200` runs as many rounds; without it, six. `RGPU_CLUSTER_SEED` chooses others.
+`RGPU_CLUSTER_KILLS=200` runs as many rounds; without it four, with `--all` six. `RGPU_CLUSTER_SEED`
+chooses others.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from helpers.counts import count
 from helpers.nodes import Nodes, check_books, counts, start
 from helpers.waiting import wait_until
 
 from rgpu_common.units import PPM
 
-ROUNDS = int(os.environ.get("RGPU_CLUSTER_KILLS", "6"))
+ROUNDS = count("RGPU_CLUSTER_KILLS", 4, 6)
 SEED = int(os.environ.get("RGPU_CLUSTER_SEED", "1"))
 # Every lease that no program came for has ended after so long.
 LONGEST_SECONDS = 90

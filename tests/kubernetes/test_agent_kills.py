@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from helpers.counts import count
 from helpers.gpu_node import SECONDS, GpuNode
 from helpers.kube_objects import Space, claim_spec, node
 from helpers.kubernetes import ControlPlane
@@ -20,7 +21,7 @@ from lightkube.resources.resource_v1 import ResourceClaim
 pytestmark = pytest.mark.slow
 
 # More by hand: RGPU_KUBERNETES_KILLS=100, and another RGPU_KUBERNETES_SEED.
-ROUNDS = int(os.environ.get("RGPU_KUBERNETES_KILLS", "4"))
+ROUNDS = count("RGPU_KUBERNETES_KILLS", 2, 4)
 SEED = int(os.environ.get("RGPU_KUBERNETES_SEED", "7"))
 
 

@@ -3,8 +3,8 @@
 Two pods that do not fit on the card together come and go. Each gets its card and its credential, no
 server grants more than a card, and nothing is left.
 
-`RGPU_KUBERNETES_KILLS=300` strikes as often; without it, nine times. `RGPU_KUBERNETES_SEED` chooses
-other points. `RGPU_KUBERNETES_RECOVERY_SECONDS=17` is how long pods may wait for rgpu after one.
+`RGPU_KUBERNETES_KILLS=300` strikes as often; without it three times, with `--all` nine times.
+`RGPU_KUBERNETES_SEED` chooses other points. `RGPU_KUBERNETES_RECOVERY_SECONDS=17` is how long pods may wait for rgpu after one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 import grpc
 import pytest
+from helpers.counts import count
 from helpers.kube_objects import Space, claim_spec
 from helpers.kube_world import KUBERNETES_SECONDS, SECONDS, Strike, World, world
 from helpers.kubernetes import ControlPlane
@@ -29,7 +30,7 @@ from lightkube.resources.resource_v1 import ResourceClaim
 
 pytestmark = pytest.mark.slow
 
-STRIKES = int(os.environ.get("RGPU_KUBERNETES_KILLS", "9"))
+STRIKES = count("RGPU_KUBERNETES_KILLS", 3, 9)
 SEED = int(os.environ.get("RGPU_KUBERNETES_SEED", "7"))
 LONGEST_SECONDS = float(os.environ.get("RGPU_KUBERNETES_RECOVERY_SECONDS", "60"))
 MANAGED = {"labels": {"rgpu.dev/placement": "managed"}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -16,7 +15,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from helpers.asking import leases_of
 from helpers.command import rgpu_command
+from helpers.counts import count
 from helpers.kube_deploy import apply
 from helpers.kube_objects import Space, card, claim_spec, node, publish
 from helpers.kubernetes import ControlPlane
@@ -29,7 +30,7 @@ from lightkube.resources.resource_v1 import ResourceClaim
 
 MANAGED = {"labels": {"rgpu.dev/placement": "managed"}}
 # More by hand: RGPU_KUBERNETES_KILLS=100, and another RGPU_KUBERNETES_SEED.
-ROUNDS = int(os.environ.get("RGPU_KUBERNETES_KILLS", "6"))
+ROUNDS = count("RGPU_KUBERNETES_KILLS", 3, 6)
 SEED = int(os.environ.get("RGPU_KUBERNETES_SEED", "11"))
 # Both cards have room for so many of the smallest claims.
 MOST_PODS = 100
@@ -76,14 +77,7 @@ def gpus(replicas: Replicas, space: Space, tmp_path: Path) -> Iterator[list[Serv
 
 def held(servers: list[Server]) -> list[str]:
     """Returns the requests of all kept leases."""
-    found = []
-    for server in servers:
-        done = subprocess.run(
-            [rgpu_command(), "lease", "list", "--json", "--server", server.unix],
-            check=True, capture_output=True, text=True, timeout=60, cwd="/",
-        )  # fmt: skip
-        found += [str(one["key"]) for one in json.loads(done.stdout)["leases"]]
-    return sorted(found)
+    return sorted(str(one["key"]) for server in servers for one in leases_of(server.unix))
 
 
 def has(servers: list[Server], requests: list[str]) -> bool:
