@@ -15,32 +15,25 @@ from helpers.waiting import wait_until
 SMALL = ("-v", "--share", "10%", "--memory", "64MiB")
 # Below the minute that a server waits for a program, and enough for a busy machine.
 SOON = 40.0
+CARD = "emulated:512MiB"
 
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
     with (
         ManagerProcess() as manager,
-        Nodes(manager, {"gpu1": "r1"}, "emulated:512MiB", "--device", "emulated:512MiB") as found,
+        Nodes(manager, {"gpu1": "r1"}, CARD, "--device", CARD) as found,
     ):
         yield found
 
 
-@pytest.fixture
-def silent(nodes: Nodes) -> Iterator[Nodes]:
+@pytest.fixture(scope="module")
+def silent() -> Iterator[Nodes]:
     """The node is at an address that takes connections and never answers."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        where = f"127.0.0.1:{listener.getsockname()[1]}"
-        _restart(nodes, "--advertise", where)
-        yield nodes
-    _restart(nodes)
-
-
-def _restart(nodes: Nodes, *options: str) -> None:
-    nodes.kill("gpu1")
-    wait_until(lambda: "gpu1" not in nodes.manager.connected())
-    nodes.start("gpu1", *options)
-    nodes.manager.has("gpu1")
+    with socket.create_server(("127.0.0.1", 0)) as listener, ManagerProcess() as manager:
+        advertised = ("--advertise", f"127.0.0.1:{listener.getsockname()[1]}")
+        with Nodes(manager, {"gpu1": "r1"}, CARD, "--device", CARD, *advertised) as found:
+            yield found
 
 
 def _soon_idle(nodes: Nodes, since: float) -> None:
@@ -127,7 +120,10 @@ def test_a_manager_that_is_killed_at_that_moment_harms_nothing(silent: Nodes) ->
         remaining = silent.leases("gpu1")[0]["remaining_seconds"]
         assert request
         assert remaining <= 60
-    _restart(silent)
+    silent.kill("gpu1")
+    wait_until(lambda: "gpu1" not in silent.manager.connected())
+    silent.start("gpu1")
+    silent.manager.has("gpu1")
     silent.idle(90)
 
 

@@ -55,8 +55,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 def manager(nodes: Nodes) -> Iterator[str]:
     """The manager's address; afterwards the test's reservations and runs are gone."""
     yield nodes.manager.address
-    for one in reservations(nodes):
-        released(nodes.manager.address, one["request_id"], "--tenant", one["tenant"])
+    nodes.manager.release_all()
     wait_until(lambda: not nodes.manager.leases())
     wait_until(lambda: not any(nodes.leases(name) for name in RACKS))
 

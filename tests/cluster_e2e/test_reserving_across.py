@@ -37,8 +37,7 @@ def manager(nodes: Nodes) -> Iterator[str]:
     """The manager's address; afterwards the test's reservations are gone."""
     yield nodes.manager.address
     nodes.manager.has(*RACKS)
-    for request in {one["request_id"] for one in reservations(nodes)}:
-        released(nodes.manager.address, request)
+    nodes.manager.release_all()
     wait_until(lambda: not nodes.manager.leases())
     wait_until(lambda: not any(nodes.leases(name) for name in RACKS))
 

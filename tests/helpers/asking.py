@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
+
+import grpc
 
 from rgpu_client.control import ControlClient
 from rgpu_client.settings import configured_server
@@ -31,6 +34,16 @@ def events_of(manager: str, environment: Mapping[str, str]) -> list[dict[str, An
     """Returns the events that `rgpu pool --events --json` prints."""
     answer = _asked(manager, environment, "ListEvents", cluster_pb2.ListEventsRequest())
     return list(answer["events"])
+
+
+def release_all(manager: str, environment: Mapping[str, str]) -> None:
+    """Releases all reservations, as `rgpu release` does. One may end meanwhile."""
+    for one in pool_of(manager, environment)["reservations"]:
+        request = cluster_pb2.ReservationRequest(
+            reservation=one["request_id"], tenant=one["tenant"]
+        )
+        with suppress(grpc.RpcError):
+            _asked(manager, environment, "Release", request)
 
 
 def leases_of(server: str) -> list[dict[str, Any]]:

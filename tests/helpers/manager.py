@@ -12,7 +12,7 @@ from typing import Any
 
 from typing_extensions import Self
 
-from helpers.asking import events_of, pool_of
+from helpers.asking import events_of, pool_of, release_all
 from helpers.command import rgpu_command
 from helpers.ports import free_port
 from helpers.server import DEADLINE_SECONDS, Server
@@ -108,6 +108,10 @@ class ManagerProcess(Telling):
     def events(self) -> list[dict[str, Any]]:
         """Returns what `rgpu pool --events --json` prints."""
         return events_of(self.address, self._environment)
+
+    def release_all(self) -> None:
+        """Releases all reservations."""
+        release_all(self.address, self._environment)
 
     def leases(self) -> list[str]:
         """Returns the ids of the requests that have cards."""
