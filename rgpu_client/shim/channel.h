@@ -116,6 +116,7 @@ class Channel {
     }
     Flush();
     const CUresult status = WaitForReply(waiter);
+    if (Op::kParks && status == CUDA_SUCCESS) NoteCompletion();
     if (status == CUDA_SUCCESS || !waiter.head->empty()) {
       wire::Reader reader(waiter.head->data(), waiter.head->size());
       typename Op::Reply parsed{};
@@ -198,6 +199,12 @@ class Channel {
   bool expects_deliveries() const { return expected_count_.load() != 0; }
   // The last command that any thread posted. A wait for all work covers commands up to this one.
   uint64_t last_posted() const { return last_posted_.load(std::memory_order_acquire); }
+
+  // How often any session of the process has learned that device work is complete: by a wait, by a
+  // query that succeeded, or because a host function is called. Work that was not ready before the
+  // last of these may be complete since, whichever stream, thread or device it belongs to.
+  static uint64_t completions() { return completions_.load(); }
+  static void NoteCompletion() { completions_.fetch_add(1); }
 
   // Numbers for the trace and the benchmarks.
   uint64_t commands_sent() const { return commands_sent_.load(); }
@@ -334,6 +341,7 @@ class Channel {
   std::vector<bool> missing_;
   std::atomic<int> sticky_{0};
   std::atomic<bool> leaving_{false};
+  static inline constinit std::atomic<uint64_t> completions_{0};
 
   std::mutex turn_mutex_;  // held while waiting for wire_mutex_, so that writers take turns
   std::mutex wire_mutex_;

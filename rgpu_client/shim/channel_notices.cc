@@ -51,6 +51,7 @@ bool Channel::HandleCallback(const FrameHeader& header, wire::Reader& reader) {
   Expected asked;
   if (!Get(reader, &callback) || !FindAsked(header.seq, &asked) || !asked.call) return false;
   Finish(header.seq, 1, true);
+  NoteCompletion();
   handler_->OnCallback(callback.callback, asked.call, CUDA_SUCCESS);
   return true;
 }
@@ -67,6 +68,7 @@ bool Channel::HandleGraphCallback(const FrameHeader& header, wire::Reader& reade
         "the server called a host function that the graph does not have, or called it "
         "twice in one launch");
   }
+  NoteCompletion();
   handler_->OnCallback(callback.callback, *call, CUDA_SUCCESS);
   return true;
 }
@@ -145,6 +147,7 @@ bool Channel::HandleProgress(const FrameHeader& header, wire::Reader& reader) {
     wire::Completed completed;
     if (!Get(reader, &completed)) return false;
     handler_->OnCompleted(header, completed.object, completed.version, completed.time_ns);
+    NoteCompletion();
   }
   const std::lock_guard lock(receive_mutex_);
   if (watchers_ > 0) progress_.notify_all();

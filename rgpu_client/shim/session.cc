@@ -165,6 +165,7 @@ Session* Session::Open(const Settings& asked, unsigned number, DeviceTable* devi
   }
   auto* session = new Session(number, devices);
   session->server_ = settings.server;
+  session->launch_blocking_ = settings.launch_blocking;
   session->device_bands_ = ReserveDeviceBands();
   session->pinned_bands_ = ReservePinnedBands();
   auto reader = std::make_unique<transport::FrameReader>(connection.get());

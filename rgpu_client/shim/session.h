@@ -64,6 +64,7 @@ class Session final : public NoticeHandler {
   // lost.
   bool CopyDone(uint64_t ticket) { return control_.SendCopyDone(ticket); }
   const wire::Band& band() const { return band_; }
+  bool launch_blocking() const { return launch_blocking_; }
   int driver_version() const { return driver_version_; }
   // True for a device address: an address in the band or, in a session without a band, in a known
   // device allocation.
@@ -132,6 +133,7 @@ class Session final : public NoticeHandler {
   std::vector<wire::Band> pinned_bands_;
   wire::Band band_;
   int driver_version_ = 0;
+  bool launch_blocking_ = false;
   Channel* channel_ = nullptr;
   ControlLane control_;
   transport::Lane* lane_ = nullptr;  // the channel's connection, if it survives cuts

@@ -220,6 +220,7 @@ Settings ReadSettings() {
   s.program = OwnProgramName();
   s.has_visible_devices = getenv("CUDA_VISIBLE_DEVICES") != nullptr;
   s.visible_devices = Get("CUDA_VISIBLE_DEVICES");
+  s.launch_blocking = Get("CUDA_LAUNCH_BLOCKING") == "1";
   ReadAccessToken(&s);
   ReadSizes(&s);
   ReadWishes(&s);

@@ -28,6 +28,7 @@ struct Settings {
   std::string program;
   std::string visible_devices;
   bool has_visible_devices = false;
+  bool launch_blocking = false;  // CUDA_LAUNCH_BLOCKING=1: a launch returns when its work is done
   MemorySize memory;
   int32_t device = -1;                 // of one session
   std::vector<DeviceName> devices{1};  // one for each session

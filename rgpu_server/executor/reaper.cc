@@ -55,16 +55,28 @@ void Reaper::Settle() {
   if (!ready_.empty()) ready_changed_.notify_one();
 }
 
-void Reaper::WaitAll() {
-  if (pending_.empty()) return;
+template <typename Gone>
+void Reaper::WaitUntil(Gone gone) {
+  if (gone()) return;
   executor_.role().Yield();
   executor_.poller().Hurry();
-  const uint64_t last = added_;
   std::unique_lock lock(executor_.mutex(), std::adopt_lock);
-  executor_.changed().wait(lock, [&] {
-    return pending_.empty() || *pending_.begin() > last || executor_.sticky() != CUDA_SUCCESS;
-  });
+  executor_.changed().wait(lock, [&] { return gone() || executor_.sticky() != CUDA_SUCCESS; });
   lock.release();
+}
+
+void Reaper::WaitAll() {
+  const uint64_t last = added_;
+  WaitUntil([&] { return pending_.empty() || *pending_.begin() > last; });
+}
+
+void Reaper::WaitForComplete() {
+  Settle();
+  std::set<uint64_t> complete = pending_;
+  for (const Item& item : waiting_) complete.erase(item.number);
+  WaitUntil([&] {
+    return std::ranges::none_of(complete, [&](uint64_t one) { return pending_.contains(one); });
+  });
 }
 
 // The object is gone in any case: destroyed now, or with its context.

@@ -38,6 +38,9 @@ class Reaper {
   bool waits() const { return !waiting_.empty(); }
   // Waits, without the lock, until everything added before is destroyed.
   void WaitAll();
+  // Waits, without the lock, until everything is destroyed whose fences are complete by now: what
+  // the program has seen complete is then no longer charged.
+  void WaitForComplete();
 
  private:
   struct Item {
@@ -49,6 +52,9 @@ class Reaper {
     uint64_t frees = 0;
   };
   void Run();
+  // Waits, without the lock, until `gone` is true or the session has failed.
+  template <typename Gone>
+  void WaitUntil(Gone gone);
   bool Enter(const Item& item);
   void Destroy(const Item& item);
   void Finish(const Item& item);

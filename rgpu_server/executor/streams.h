@@ -87,6 +87,10 @@ struct Stream : StreamWork {
   std::shared_ptr<Point> before_unmarked;
   std::deque<Marker> outstanding;
   std::shared_ptr<Point> last_point;
+  // The client's last record of an event here, and `issued` with it. While nothing is issued behind
+  // it, the stream is complete when the event is, although a marker may follow.
+  std::weak_ptr<Point> recorded;
+  uint64_t recorded_at = 0;
   std::shared_ptr<Point> observed;  // the last point for which the context's observer waits
 
   bool fence_pending = false;

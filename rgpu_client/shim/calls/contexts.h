@@ -14,6 +14,12 @@ CUresult SynchronizeContext(const Here& here);
 // Waits until here.stream is empty.
 CUresult SynchronizeStream(const Here& here);
 
+// Called when a kernel or a graph has been launched in here.stream. Returns at once, unless the
+// program is run with CUDA_LAUNCH_BLOCKING=1: then when the work is done, with its error.
+inline CUresult EndOfLaunch(const Here& here) {
+  return here.session->launch_blocking() ? SynchronizeStream(here) : CUDA_SUCCESS;
+}
+
 // Called when command `seq` makes a stream of the context wait for a value that the program may
 // write later.
 void StartHostOrder(const Here& here, uint64_t seq);

@@ -36,6 +36,19 @@ struct Record {
   uint32_t thread;
 };
 
+// The stream of the last record, as far as it is still there.
+Stream* StreamOf(const Here& here, const Record& record) {
+  return record.stream == 0
+             ? nullptr
+             : here.session->FindStream(here.context_id(), record.thread, record.stream);
+}
+
+// True if a wait for the record's stream, or for a later record in it, has ended.
+bool CoveredByWait(const Here& here, const Record& record) {
+  const Stream* const stream = StreamOf(here, record);
+  return stream != nullptr && stream->synced_seq.load() >= record.seq;
+}
+
 // The record is complete, and so is the work before it in its stream. If another thread has
 // recorded the event since, the answer was about that record. Returns the sticky error, if there is
 // one.
@@ -45,8 +58,8 @@ CUresult NoteComplete(const Here& here, Event& event, const Record& record) {
   MarkSynced(event.progress.completed, record.version);
   const std::lock_guard lock(event.record_mutex);
   if (event.progress.version.load() != record.version) return here.channel().sticky();
-  Stream* const stream = here.session->FindStream(here.context_id(), record.thread, record.stream);
-  if (record.stream == 0 || stream == nullptr) return here.channel().sticky();
+  Stream* const stream = StreamOf(here, record);
+  if (stream == nullptr) return here.channel().sticky();
   MarkSynced(stream->synced_seq, record.seq);
   return here.channel().Complete(here.context_id(), stream, record.seq);
 }
@@ -124,17 +137,23 @@ CUresult cuEventQuery(CUevent hEvent) {
   if (KnownComplete(here, *event, &known)) return known;
   Progress& progress = event->progress;
   const Record record(*event);
-  if (progress.asked.load() == record.version && !event->shared) {
+  if (!event->shared && CoveredByWait(here, record)) return NoteComplete(here, *event, record);
+  const uint64_t completions = Channel::completions();
+  if (progress.AnswerHolds(record.version, completions) && !event->shared) {
     here.channel().Poll();
     if (const CUresult status = here.channel().sticky(); status != CUDA_SUCCESS) return status;
-    if (!IsComplete(here, *event)) return CUDA_ERROR_NOT_READY;
-    return NoteComplete(here, *event, record);
+    if (IsComplete(here, *event)) return NoteComplete(here, *event, record);
+    if (Channel::completions() == completions) return CUDA_ERROR_NOT_READY;
   }
   rgpuEventQuery_Reply reply;
   const CUresult status = here.channel().Call<op_rgpuEventQuery>(
       here.issuer(), {event->id, record.version, event->shared ? uint8_t{0} : uint8_t{1}}, &reply);
-  if (status == CUDA_ERROR_NOT_READY && !event->shared) progress.asked.store(record.version);
-  return status == CUDA_SUCCESS ? NoteComplete(here, *event, record) : status;
+  if (status == CUDA_ERROR_NOT_READY && !event->shared) {
+    progress.NoteAnswer(record.version, completions);
+  }
+  if (status != CUDA_SUCCESS) return status;
+  Channel::NoteCompletion();
+  return NoteComplete(here, *event, record);
 }
 
 CUresult cuEventSynchronize(CUevent hEvent) {
@@ -181,8 +200,10 @@ CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEn
   rgpuEventElapsedTime_Reply reply;
   status =
       here.channel().Call<op_rgpuEventElapsedTime>(here.issuer(), {start->id, end->id}, &reply);
-  if (status == CUDA_SUCCESS) *pMilliseconds = reply.milliseconds;
-  return status;
+  if (status != CUDA_SUCCESS) return status;
+  *pMilliseconds = reply.milliseconds;
+  Channel::NoteCompletion();  // of both events
+  return CUDA_SUCCESS;
 }
 
 }  // namespace rgpu::shim

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "gen/shim_calls.gen.h"
+#include "rgpu_client/shim/calls/contexts.h"
 #include "rgpu_client/shim/calls/functions.h"
 #include "rgpu_client/shim/calls/pinned_params.h"
 #include "rgpu_client/shim/calls/twins.h"
@@ -131,7 +132,8 @@ CUresult Run(const Launch& launch) {
   status = UseImages(here, &here.thread->params, &packed);
   if (status != CUDA_SUCCESS) return status;
   TraceBytes(packed.bytes);
-  return Send(here, *function, launch, packed);
+  status = Send(here, *function, launch, packed);
+  return status == CUDA_SUCCESS ? EndOfLaunch(here) : status;
 }
 
 // Reads the launch attributes of a configuration. Attributes without effect on the result are

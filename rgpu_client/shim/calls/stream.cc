@@ -87,16 +87,19 @@ CUresult cuStreamQuery(CUstream hStream) {
     return here.channel().Complete(here.context_id(), here.stream, version);
   };
   if (complete()) return told();
-  if (progress.asked.load() == version) {
+  const uint64_t completions = Channel::completions();
+  if (progress.AnswerHolds(version, completions)) {
     here.channel().Poll();
     if (const CUresult status = here.channel().sticky(); status != CUDA_SUCCESS) return status;
-    return complete() ? told() : CUDA_ERROR_NOT_READY;
+    if (complete()) return told();
+    if (Channel::completions() == completions) return CUDA_ERROR_NOT_READY;
   }
   rgpuStreamQuery_Reply reply;
   const CUresult status = here.channel().Call<op_rgpuStreamQuery>(
       here.issuer(), {here.stream->wire, version, 1}, &reply);
-  if (status == CUDA_ERROR_NOT_READY) progress.asked.store(version);
+  if (status == CUDA_ERROR_NOT_READY) progress.NoteAnswer(version, completions);
   if (status != CUDA_SUCCESS) return status;
+  Channel::NoteCompletion();
   MarkSynced(progress.completed, version);
   return told();
 }

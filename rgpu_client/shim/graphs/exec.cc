@@ -242,7 +242,7 @@ CUresult RemoteExec::Launch(CUstream stream) {
   // The program may still change pinned memory that a later copy reads.
   if (asks || waits_for_values_) StartHostOrder(here, seq);
   if (asks) Pump::Need(&here.channel());
-  return CUDA_SUCCESS;
+  return EndOfLaunch(here);
 }
 
 }  // namespace rgpu::shim

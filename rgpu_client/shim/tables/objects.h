@@ -28,8 +28,22 @@ struct Progress {
   std::atomic<uint64_t> version{0};    // of the last record (event) or work (stream)
   std::atomic<uint64_t> completed{0};  // highest version known to be complete
   std::atomic<uint64_t> asked{0};      // the worker will send COMPLETED for this version
-  std::atomic<uint64_t> time_ns{0};    // device time of `time_version`
+  // Channel::completions() when the worker was asked. What has completed since may be behind this
+  // version, and the notice may still be on its way.
+  std::atomic<uint64_t> asked_at{0};
+  std::atomic<uint64_t> time_ns{0};  // device time of `time_version`
   std::atomic<uint64_t> time_version{0};
+
+  // True if the worker's answer "not ready" about `asked_version` still holds until its notice
+  // comes.
+  bool AnswerHolds(uint64_t asked_version, uint64_t completions) const {
+    return asked.load() == asked_version && asked_at.load() == completions;
+  }
+  // The worker has answered "not ready", when `completions` were known.
+  void NoteAnswer(uint64_t asked_version, uint64_t completions) {
+    asked_at.store(completions);
+    asked.store(asked_version);
+  }
 };
 
 struct Stream : Object {

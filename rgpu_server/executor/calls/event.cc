@@ -62,6 +62,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuEventRecord_R
                : executor.order().RecordAgain(*target.stream, event->fixed, &point);
   });
   if (point == nullptr) return result;
+  target.stream->recorded = point;
+  target.stream->recorded_at = target.stream->issued;
   event->current = std::move(point);
   event->version = request.version;
   return result;

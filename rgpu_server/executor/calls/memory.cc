@@ -188,6 +188,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemGetInfo_Re
   std::shared_ptr<Context> context;
   CUresult result = executor.Enter(command, &context);
   if (result != CUDA_SUCCESS) return result;
+  executor.reaper().WaitForComplete();
   size_t free = 0;
   size_t total = 0;
   result = executor.driver()->cuMemGetInfo_v2(&free, &total);
