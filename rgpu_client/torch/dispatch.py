@@ -99,10 +99,11 @@ class Kernel:
     def _gather_host(self, value: Any, key: list[Any], slots: list[Any]) -> None:
         """A tensor of the CPU: without dimensions it counts as a number of its dtype."""
         dtype = value.dtype
-        if not value.is_cpu or value.shape or dtype.is_complex:
+        if not value.is_cpu or value.shape:
             raise other_device(value.device)
         key.append(("host", dtype))
-        slots.append(value.item())
+        number = value.item()
+        slots.append([number.real, number.imag] if dtype.is_complex else number)
 
     def _remember(self, known: Any, plan: Plan) -> None:
         while len(self._plans) >= _PLANS:

@@ -44,6 +44,14 @@ _UPLOADS = frozenset({
 # The CPU build and the GPU's give results of other sizes.
 _WAITS = frozenset({"aten::_embedding_bag", "aten::_embedding_bag_forward_only"})
 
+# Views that are conjugated or negated lazily have these keys. PyTorch's kernels for the keys make a
+# copy of each such argument, and write the copy back where the operator's schema says that it
+# changes the argument. These two change their second argument and do not say so, so the write would
+# be lost; and every write through a lazy view ends in one of them. Their kernels here know lazy
+# views.
+_LAZY_KEYS = ("Conjugate", "Negative")
+_WRITES_UNSAID = ("_copy_from", "_copy_from_and_resize")
+
 # They keep what is registered.
 _kept: list[Any] = []
 
@@ -58,6 +66,9 @@ def register() -> None:
             kernel = _kernel(name)
             if kernel is not None:
                 own.impl(name.removeprefix("aten::"), kernel, _KEY)
+    for key in _LAZY_KEYS:
+        for name in _WRITES_UNSAID:
+            own.impl(name, torch.library.fallthrough_kernel, key)
     _kept.extend((fallback, own))
 
 

@@ -62,7 +62,8 @@ class Tag:
     """The first element of a list in a template's arguments. What is no list stands for itself.
 
     SLOT_OBJECT, SLOT_VALUE, SLOT_COMPLEX and SLOT_SCALAR take the next value of a RUN: an id; a
-    number, None or text; two floats; a number that becomes a scalar of the dtype named here.
+    number, None or text; two floats; a number, or two floats, that become a scalar of the dtype
+    named here.
     """
 
     SLOT_OBJECT = "a"

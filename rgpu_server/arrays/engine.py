@@ -322,17 +322,20 @@ class Engine:
             if isinstance(value, Poison):
                 raise _FailedError(value.failure)
             return value
-        if slot.kind == Tag.SLOT_COMPLEX:
+        complex_scalar = slot.kind == Tag.SLOT_SCALAR and isinstance(given, list)
+        if slot.kind == Tag.SLOT_COMPLEX or complex_scalar:
             check(isinstance(given, list) and len(given) == 2, "a complex number of no form")
             check(all(isinstance(x, int | float) for x in given), "a complex number of no form")
-            return complex(*given)
+            number = complex(*given)
+            return self._scalar(slot.dtype, number) if complex_scalar else number
         check(given is None or isinstance(given, bool | int | float | str), "a wrong value")
-        if slot.kind == Tag.SLOT_SCALAR:
-            try:
-                return self._library.scalar(slot.dtype, given)
-            except Exception as error:
-                raise _FailedError(self._failure(error, "a scalar")) from None
-        return given
+        return self._scalar(slot.dtype, given) if slot.kind == Tag.SLOT_SCALAR else given
+
+    def _scalar(self, dtype: str, value: Any) -> Any:
+        try:
+            return self._library.scalar(dtype, value)
+        except Exception as error:
+            raise _FailedError(self._failure(error, "a scalar")) from None
 
     def _known(self, one: Any) -> Any:
         check(type(one) is int and one in self._objects, "an unknown object")
