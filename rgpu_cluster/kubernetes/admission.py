@@ -101,9 +101,8 @@ def change_of(pod: Mapping[str, Any], way: Way, options: Options) -> Change:
         spec = claim_spec(asked)
         template = template_name(spec)
         templates[template] = spec
-        used[asked.container] = {
-            "name": f"rgpu-{number}", "resourceClaimTemplateName": template
-        }  # fmt: skip
+        entry = {"name": f"rgpu-{number}", "resourceClaimTemplateName": template}
+        used |= dict.fromkeys((asked.container, *asked.before), entry)
     return Change(_patch(_claiming(pod, used)), templates, found.warnings)
 
 
@@ -127,7 +126,7 @@ def _elastic_claims(pod: Mapping[str, Any], asked: Sequence[Asked]) -> dict[str,
                 f"an annotation names a claim for container {container[:63]}, and the pod's "
                 f"containers are {', '.join(names)}"
             )
-        if any(one.container in ("", container) for one in asked):
+        if any(one.serves(container) for one in asked):
             raise RequestError(
                 f"container {container} asks for cards twice, in its resources and by its claim; "
                 "keep one of them"
@@ -196,7 +195,8 @@ def _claiming(pod: Mapping[str, Any], used: Mapping[str, Mapping[str, str]]) -> 
         for name, text in annotations_of(pod).items()
         if name not in removed and not name.startswith(elastic.ANNOTATIONS)
     }
-    claims = [*(spec.get("resourceClaims") or []), *used.values()]
+    ours = {entry["name"]: entry for entry in used.values()}  # several containers may use one
+    claims = [*(spec.get("resourceClaims") or []), *ours.values()]
     fields = {
         "/metadata/labels": {**labels_of(pod), PLACEMENT_LABEL: MANAGED},
         "/metadata/annotations": kept,
@@ -237,7 +237,7 @@ def _served(pod: Mapping[str, Any], asked: Sequence[Asked]) -> dict[str, Any]:
     for kind in CONTAINERS:
         if spec.get(kind):
             fields[f"/spec/{kind}"] = [
-                with_variables(one) if asked[0].container in ("", one.get("name")) else one
+                with_variables(one) if asked[0].serves(str(one.get("name"))) else one
                 for one in spec[kind]
             ]
     return fields

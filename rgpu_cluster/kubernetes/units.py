@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rgpu_cluster.core.errors import RequestError
 from rgpu_cluster.core.request import Client, Mode
 from rgpu_cluster.kubernetes.legacy.asked import request_of
+from rgpu_cluster.kubernetes.legacy.init_containers import Use, When, pod_request
 from rgpu_cluster.kubernetes.legacy.vendors import SYSTEMS, Options, Words
 from rgpu_cluster.kubernetes.names import GROUP, MANAGED, PLACEMENT_LABEL
 
@@ -54,16 +55,18 @@ def read(pod: Mapping[str, Any], options: Options | None = None) -> Found:
             to write instead.
     """
     options = options or Options()
-    asked: list[Asked] = []
+    uses: list[Use] = []
     warnings: list[str] = []
     systems = []
-    for container in containers_of(pod):
+    for container, when in _runs(pod):
         system = _system_of(container, pod)
         if system is None or (system.annotation and system in systems):
             continue
         systems.append(system)
         one = system.read(_words(container, system, pod), options)
-        asked.append(_with_cards(one, pod))
+        # Words in annotations are for all containers together.
+        uses.append(Use(_with_cards(one, pod), When.LAST if system.annotation else when))
+    asked = pod_request(uses)
     if asked:
         warnings += _warnings(pod, systems)
         for one in asked:
@@ -81,6 +84,15 @@ def containers_of(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yields the containers, those that run first before the others."""
     for kind in CONTAINERS:
         yield from _spec(pod).get(kind) or []
+
+
+def _runs(pod: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], When]]:
+    """Yields the containers as `containers_of`, with when each runs."""
+    for one in _spec(pod).get("initContainers") or []:
+        sidecar = one.get("restartPolicy") == "Always"
+        yield one, When.FROM_START if sidecar else When.BEFORE
+    for one in _spec(pod).get("containers") or []:
+        yield one, When.LAST
 
 
 def old_resources(container: Mapping[str, Any]) -> set[str]:

@@ -69,11 +69,30 @@ def test_a_pod_that_was_changed_is_left_alone_the_second_time() -> None:
             assert applied(review.pod, allowed(review, again)) == review.pod
 
 
-def test_an_init_container_has_a_claim_of_its_own() -> None:
+def test_an_init_container_uses_the_claim_of_a_container_that_starts_later() -> None:
     message = asked()
     spec = message["request"]["object"]["spec"]
     spec["initContainers"] = [
         {"name": "warm", "resources": {"limits": {"aliyun.com/gpu-mem": "2"}}}
+    ]
+    del message["request"]["object"]["metadata"]["annotations"]
+    pod, _, change = changed(message)
+    claims = [one["resources"]["claims"] for kind in ("initContainers", "containers")
+              for one in pod["spec"][kind] if one["resources"].get("claims")]  # fmt: skip
+    assert claims == [[{"name": "rgpu-0"}], [{"name": "rgpu-0"}]]
+    assert [one["name"] for one in pod["spec"]["resourceClaims"]].count("rgpu-0") == 1
+    assert len(change.templates) == 1
+
+
+def test_a_sidecar_has_a_claim_of_its_own() -> None:
+    message = asked()
+    spec = message["request"]["object"]["spec"]
+    spec["initContainers"] = [
+        {
+            "name": "beside",
+            "restartPolicy": "Always",
+            "resources": {"limits": {"aliyun.com/gpu-mem": "2"}},
+        }
     ]
     del message["request"]["object"]["metadata"]["annotations"]
     pod, _, change = changed(message)

@@ -279,3 +279,53 @@ def test_gpumanagers_units_are_exact(core: int, memory: int) -> None:
     found = wished(one({T + "vcuda-core": core, T + "vcuda-memory": memory}))
     assert found.share_ppm == found.limit_ppm == core * 10_000
     assert found.memory_bytes == memory * 256 * MIB
+
+
+def phased(*containers: tuple[str, int], main: tuple[int, ...] = ()) -> list[Asked]:
+    """Reads a pod with init containers (name, GiB; a name that begins with "side" is a sidecar's)
+    and containers, which ask for GiB of memory of a card.
+    """
+
+    def container(name: str, gib: int) -> dict[str, Any]:
+        policy = {"restartPolicy": "Always"} if name.startswith("side") else {}
+        limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": gib * 1024}
+        return {"name": name, "resources": {"limits": limits}, **policy}
+
+    spec = {
+        "initContainers": [container(*one) for one in containers],
+        "containers": [container(f"main-{n}", gib) for n, gib in enumerate(main)],
+    }
+    return list(read({"metadata": {"name": "old"}, "spec": spec}).asked)
+
+
+def sizes(asked: list[Asked]) -> list[int]:
+    return [one.memory_bytes // GIB for one in asked]
+
+
+def test_a_pod_asks_for_its_largest_init_container_and_not_for_their_sum() -> None:
+    inits = (("a", 10), ("b", 10), ("c", 10))
+    (claim,) = phased(*inits, main=(10,))
+    assert (sizes([claim]), claim.container, claim.before) == ([10], "main-0", ("a", "b", "c"))
+    assert sizes(phased(("a", 4), ("b", 12), main=(10,))) == [12]
+    assert sizes(phased(("a", 4), ("b", 12))) == [12], "init containers share a claim of their own"
+
+
+def test_an_init_container_uses_the_claim_that_grows_least() -> None:
+    first, second = phased(("a", 7), main=(2, 8))
+    assert (sizes([first, second]), first.before, second.before) == ([2, 8], (), ("a",))
+
+
+def test_a_sidecar_runs_beside_the_init_containers_behind_it() -> None:
+    side, main = phased(("a", 6), ("side", 4), ("b", 9), main=(8,))
+    assert (side.container, side.before, main.before) == ("side", (), ("a", "b"))
+    assert sizes([side, main]) == [4, 9]
+    (alone,) = phased(("a", 6), ("side", 4))
+    assert (sizes([alone]), alone.before) == ([6], ("a",)), "the sidecar starts when it has ended"
+    behind, before = phased(("side", 4), ("b", 6))
+    assert (behind.before, before.container) == ((), "b"), "both run at once"
+
+
+@given(st.lists(st.integers(1, 9), max_size=5), st.integers(1, 9))
+def test_the_request_of_one_container_is_kubernetes_own_rule(inits: list[int], main: int) -> None:
+    asked = phased(*((f"i{n}", gib) for n, gib in enumerate(inits)), main=(main,))
+    assert sum(sizes(asked)) == max([main, *inits])

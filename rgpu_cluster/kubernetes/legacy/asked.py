@@ -34,6 +34,7 @@ class Asked:
     whole: the cards for this container alone; then core and memory say nothing.
     priority: which lease gets idle time first.
     model, pool: only such cards; "": any.
+    before: init containers that use the same cards before `container` starts.
     """
 
     container: str
@@ -48,6 +49,11 @@ class Asked:
     priority: int = 0
     model: str = ""
     pool: str = ""
+    before: tuple[str, ...] = ()
+
+    def serves(self, container: str) -> bool:
+        """Returns whether a container uses these cards."""
+        return self.container in ("", container) or container in self.before
 
 
 def claim_spec(asked: Asked) -> dict[str, Any]:
