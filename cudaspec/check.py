@@ -153,7 +153,9 @@ def _forward(spec: Spec, call: CallRow) -> str:
     if call.row.forward is None:
         return ""
     for name, arg in call.row.args.items():
-        if getattr(arg, "late", "") or getattr(arg, "nullable", False):
+        # The generated code writes through an output only if it is not null.
+        unchecked = getattr(arg, "nullable", False) and not isinstance(arg, model.Out)
+        if getattr(arg, "late", "") or unchecked:
             return f"it is forwarded, so the guard must check '{name}': not late, not nullable."
     command = spec.commands.get(call.row.sends[0])
     if command is None:

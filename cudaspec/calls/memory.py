@@ -4,7 +4,7 @@ from cudaspec.model import Call, Flags, Forward, In, Layout, Mode, NotZero, Out,
 
 CALLS = [
     Call("CUresult cuMemGetInfo_v2(size_t *free, size_t *total)", Mode.CALL,
-         args={"free": Out(), "total": Out()}, forward=Forward(command="rgpuMemGetInfo", context=True), reports=True),
+         args={"free": Out(nullable=True), "total": Out(nullable=True)}, forward=Forward(command="rgpuMemGetInfo", context=True), reports=True),
     Call("CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)", Mode.CALL,
          args={"dptr": Out(creates="address"), "bytesize": NotZero()}, sends=("rgpuMemAlloc", "rgpuMemAllocAhead", "rgpuMemBack"), reports=True),
     Call("CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height, unsigned int ElementSizeBytes)", Mode.CALL,
@@ -16,7 +16,7 @@ CALLS = [
          args={"pp": Out(), "bytesize": NotZero()}, state="Adr", waits=True),
     Call("CUresult cuMemFreeHost(void *p)", Mode.POSTED, args={"p": Value()}, sends=("rgpuMemFree",), state="Adr", waits=True),
     Call("CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)", Mode.CALL,
-         args={"pp": Out(), "bytesize": NotZero(), "Flags": Flags(("CU_MEMHOSTALLOC_PORTABLE", "CU_MEMHOSTALLOC_DEVICEMAP", "CU_MEMHOSTALLOC_WRITECOMBINED"))},
+         args={"pp": Out(), "Flags": Flags(("CU_MEMHOSTALLOC_PORTABLE", "CU_MEMHOSTALLOC_DEVICEMAP", "CU_MEMHOSTALLOC_WRITECOMBINED"))},
          sends=("rgpuMemAlloc", "rgpuMemAllocAhead", "rgpuMemFree", "rgpuPageStreamCreate"), state="Adr"),
     Call("CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)", Mode.CALL,
          args={"pdptr": Out(), "p": Value(nullable=False), "Flags": Flags()},

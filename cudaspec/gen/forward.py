@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cudaspec import model
 from cudaspec.forward import DEVICE, c_type, is_read, is_written, wire_name
 from cudaspec.gen.source import source
 
@@ -59,7 +60,11 @@ def _function(call: CallRow, command: CommandRow) -> list[str]:
             value = _travels(parameter.name, kind) if not parameter.is_pointer else at
             sent.append(f"  request.{wire_name(parameter.name)} = {value};")
         if is_written(arg):
-            received.append(f"  {at} = static_cast<{kind}>(reply.{wire_name(parameter.name)});")
+            written = f"{at} = static_cast<{kind}>(reply.{wire_name(parameter.name)});"
+            null_is_legal = isinstance(arg, model.Out) and arg.nullable
+            received.append(
+                f"  if ({parameter.name} != nullptr) {written}" if null_is_legal else f"  {written}"
+            )
     send = f"here.channel().Call<op_{name}>(here.issuer(), request, &reply)"
     if not command.is_call:
         send = f"here.channel().Post<op_{name}>(here.issuer(), request)"

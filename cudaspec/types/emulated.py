@@ -11,6 +11,5 @@ NULLABLE = {
     "cuDevicePrimaryCtxGetState": ("flags", "active"),
     "cuLibraryLoadData": ("libraryOptions",),
     "cuLibraryLoadFromFile": ("libraryOptions",),
-    "cuMemGetInfo_v2": ("free", "total"),
     "cuStreamGetCtx_v2": ("pGreenCtx",),
 }

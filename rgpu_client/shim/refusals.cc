@@ -9,9 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <functional>
 #include <mutex>
-#include <set>
 #include <string_view>
 
 #include "gen/shim_calls.gen.h"
@@ -25,10 +23,9 @@ namespace rgpu::shim {
 namespace {
 
 constexpr uint64_t kCleanUpCommands = 64;
-// A program that looks up more missing names than this in a row is listing functions. The name that
-// it fails of later may be any of them, so their number is said in place of a name.
+// A program that looks up more missing names than this in a row is listing functions, as
+// cuda.bindings does. It may never call one of them, so its failure says nothing about them.
 constexpr uint32_t kMostNeeded = 4;
-constexpr size_t kMostCounted = 4096;
 constexpr uint64_t kNever = UINT64_MAX;
 constexpr uint32_t kNoCall = UINT32_MAX;
 
@@ -42,16 +39,13 @@ struct Refusals {
   std::atomic<uint32_t> unsupported{kNoCall};  // CallId
   std::atomic<uint64_t> missing_at{kNever};
   std::atomic<uint32_t> missing_in_a_row{0};
-  std::atomic<size_t> missing_names{0};
   std::array<char, 96> missing{};
   std::atomic<uint64_t> tables_at{kNever};
   std::atomic<bool> said{false};
 };
 constinit Refusals g_refusals;
-// Guards `missing` and `g_names`. A pointer, because a forked child needs a new mutex.
+// Guards `missing`. A pointer, because a forked child needs a new mutex.
 std::mutex* g_name_mutex = new std::mutex;
-// Hashes of the missing names. A pointer, so that no destructor runs before OnExit.
-std::set<size_t>* g_names = new std::set<size_t>;
 
 uint64_t CommandsSent() {
   uint64_t sent = 0;
@@ -82,12 +76,6 @@ void SayWhatWasRefused(const char* how) {
     Say("this program %s after it asked for the function %s, which rgpu does not have "
         "(CUDA_ERROR_NOT_FOUND). %s",
         how, r.missing.data(), kHelp);
-  } else if (r.missing_names.load() > kMostNeeded && !HasSaid()) {
-    // However long ago the lookups were: cuda.bindings, below numba, looks all names up once and
-    // raises an error when the program calls one of them. A line that says why is enough, though.
-    Say("this program %s; rgpu does not have %zu driver functions that it looked up. If its error "
-        "says that a function is not found, see `rgpu help compatibility`.",
-        how, r.missing_names.load());
   }
 }
 
@@ -176,8 +164,6 @@ void NoteMissing(const char* name) {
   const uint64_t now = CommandsSent();
   r.missing_in_a_row = r.missing_at.load() == now ? r.missing_in_a_row.load() + 1 : 1;
   r.missing_at = now;
-  if (g_names->size() < kMostCounted) g_names->insert(std::hash<std::string_view>{}(name));
-  r.missing_names = g_names->size();
   const size_t bytes = std::min(strlen(name), r.missing.size() - 1);
   std::memcpy(r.missing.data(), name, bytes);
   r.missing[bytes] = '\0';
@@ -193,9 +179,6 @@ void NotePrivateTables() {
 void ForgetRefusals() {
   base::RenewErrorLog();
   g_name_mutex = new std::mutex;
-  g_names =
-      new std::set<size_t>;  // another thread of the parent may have been changing the old one
-  g_refusals.missing_names = 0;
   g_refusals.unsupported_at = kNever;
   g_refusals.missing_at = kNever;
   g_refusals.tables_at = kNever;

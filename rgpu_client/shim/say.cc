@@ -6,12 +6,9 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 
 namespace rgpu::shim {
 namespace {
-
-constinit std::atomic<bool> g_said{false};
 
 bool IsControl(unsigned char c) { return (c < ' ' && c != '\n' && c != '\t') || c == 0x7f; }
 
@@ -32,7 +29,6 @@ void Disarm(char* text, size_t bytes) {
 
 // Prints the line with one write, so that lines of several threads and processes do not mix.
 void Say(const char* format, ...) {
-  g_said = true;
   std::array<char, 2048> line;
   int length = snprintf(line.data(), line.size(), "rgpu: ");
   va_list arguments;
@@ -46,7 +42,5 @@ void Say(const char* format, ...) {
   [[maybe_unused]] const ssize_t ignored =
       write(STDERR_FILENO, line.data(), static_cast<size_t>(length));
 }
-
-bool HasSaid() { return g_said; }
 
 }  // namespace rgpu::shim

@@ -5,7 +5,4 @@ namespace rgpu::shim {
 
 void Say(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
-// True if this process has said anything.
-bool HasSaid();
-
 }  // namespace rgpu::shim

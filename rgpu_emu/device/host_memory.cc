@@ -30,7 +30,11 @@ CUresult RegisteredMemory::Add(uint64_t base, uint64_t bytes, uint32_t flags) {
 
 CUresult RegisteredMemory::Remove(uint64_t base) {
   const std::unique_lock lock(mutex_);
-  return ranges_.erase(base) == 1 ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  if (ranges_.erase(base) == 1) return CUDA_SUCCESS;
+  // Inside a range that was registered, but not where it begins.
+  return rgpu::base::RangeAt(ranges_, base, BytesOf) != ranges_.end()
+             ? CUDA_ERROR_INVALID_VALUE
+             : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
 bool RegisteredMemory::Find(uint64_t address, Range* range) const {
@@ -51,6 +55,10 @@ CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
+  if (bytesize == 0) {  // as NVIDIA's driver: nothing to free
+    *pp = nullptr;
+    return CUDA_SUCCESS;
+  }
   Device& device = TheDevice();
   device.limbo.Reap();
   const AllocationRef allocation =
@@ -114,6 +122,7 @@ CUresult cuMemHostUnregister(void* p) {
   std::shared_ptr<Context> context;
   const CUresult found = CurrentContext(&context);
   if (found != CUDA_SUCCESS) return found;
+  if (HostAllocation(p) != nullptr) return CUDA_ERROR_INVALID_VALUE;  // never registered, but ours
   // Pending copies still use the memory; after this call the program may free it.
   WaitAll(context->Pending());
   return Registered().Remove(reinterpret_cast<uint64_t>(p));

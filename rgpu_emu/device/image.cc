@@ -47,15 +47,26 @@ Outcome ReadContainer(std::span<const uint8_t> image, ImageText* text) {
   return text->ptx.empty() ? Bad("a linked image without PTX") : Outcome{};
 }
 
-bool LooksLikePtx(std::string_view text) {
-  for (size_t at = 0; at < text.size(); ++at) {
-    const auto c = static_cast<unsigned char>(text[at]);
-    if (c == '.' || c == '/') return true;
-    if (c != ' ' && c != '\t' && c != '\n' && c != '\r' && c != 0xEF && c != 0xBB && c != 0xBF)
-      return false;
+// The text without the space and the comments at its start.
+std::string_view Trimmed(std::string_view text) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  for (;;) {
+    text.remove_prefix(std::min(text.find_first_not_of(" \t\n\v\f\r"), text.size()));
+    size_t end = std::string_view::npos;
+    if (text.starts_with("//")) {
+      end = text.find('\n');
+    } else if (text.starts_with("/*")) {
+      end = text.find("*/", 2);
+      if (end != std::string_view::npos) end += 2;
+    } else {
+      return text;
+    }
+    text.remove_prefix(std::min(end, text.size()));
   }
-  return false;
 }
+
+// PTX begins with its version. NVIDIA's driver takes nothing else for PTX.
+bool LooksLikePtx(std::string_view text) { return Trimmed(text).starts_with(".version"); }
 
 Outcome ReadText(std::string_view ptx, ImageText* text) {
   if (!LooksLikePtx(ptx)) return Bad("the image is neither PTX, nor a fatbin, nor an ELF file");

@@ -84,8 +84,10 @@ CUresult Addresses(void* data, CUpointer_attribute attribute, const Facts& facts
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
       return Give<size_t>(data, facts.bytes);
-    default:
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
       return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 

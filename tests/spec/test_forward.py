@@ -75,6 +75,16 @@ def test_both_ends_are_generated(toy: Callable[..., rows.Spec]) -> None:
     assert HANDLER in forward.exec_forwards_cc(spec)
 
 
+def test_an_output_that_may_be_null_is_written_only_if_it_is_not(
+    toy: Callable[..., rows.Spec],
+) -> None:
+    call = Call("CUresult cuAsk(int *n)", Mode.CALL, args={"n": Out(nullable=True)},
+                forward=Forward(0x0777))  # fmt: skip
+    assert "  if (n != nullptr) *n = static_cast<int>(reply.n);\n" in forward.shim_forwards_cc(
+        toy(calls=[call], commands=[], types=TYPES)
+    )
+
+
 def test_an_existing_command_needs_no_handler(toy: Callable[..., rows.Spec]) -> None:
     call = Call(
         "CUresult cuX(size_t *free)",
@@ -113,7 +123,7 @@ def test_an_existing_command_needs_no_handler(toy: Callable[..., rows.Spec]) -> 
             Call(
                 "CUresult cuX(int *n)",
                 Mode.CALL,
-                args={"n": Out(nullable=True)},
+                args={"n": InOut(nullable=True)},
                 forward=Forward(1),
             ),
             "cuX: it is forwarded, so the guard must check 'n': not late, not nullable.",

@@ -32,6 +32,10 @@ CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
   Here here;
   if (const CUresult status = ContextHere(&here); status != CUDA_SUCCESS) return status;
   if (const CUresult bad = CheckUnsafe(); bad != CUDA_SUCCESS) return bad;
+  if (bytesize == 0) {  // as NVIDIA's driver: nothing to free
+    *pp = nullptr;
+    return CUDA_SUCCESS;
+  }
   const Device& device = *here.session->devices().Find(here.context->device);
   // CUDA documents that devices which cannot map memory ignore the flag.
   if ((Flags & CU_MEMHOSTALLOC_DEVICEMAP) != 0 &&
@@ -104,8 +108,10 @@ CUresult cuMemHostUnregister(void* p) {
   const auto address = reinterpret_cast<uint64_t>(p);
   const Here here = AddressHere(address);
   const auto range = here.session->addresses().Find(address);
-  if (!range || range->kind != RangeKind::kRegistered || range->base != address) {
-    return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  if (!range || !range->is_host_memory()) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  // Page-locked memory that was not registered, or a place inside a range.
+  if (range->kind != RangeKind::kRegistered || range->base != address) {
+    return CUDA_ERROR_INVALID_VALUE;
   }
   WaitForHostBytes(here, address, range->bytes);
   FreeImages(*range);
@@ -136,11 +142,16 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int)
 
 CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
   const auto address = reinterpret_cast<uint64_t>(p);
-  const auto range = SessionOfAddress(address)->addresses().Find(address);
+  Session& owner = *SessionOfAddress(address);
+  const auto range = owner.addresses().Find(address);
   const bool allocated =
       range && (range->kind == RangeKind::kPinned || range->kind == RangeKind::kHostMapped);
   if (!allocated) return CUDA_ERROR_INVALID_VALUE;
-  *pFlags = range->flags;
+  // With unified addresses all page-locked memory is mapped, whether the program asked for that or
+  // not.
+  const Device& device = *owner.devices().Find(range->device);
+  const bool maps = device.Attribute(CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY) != 0;
+  *pFlags = range->flags | (maps ? CU_MEMHOSTALLOC_DEVICEMAP : 0U);
   return CUDA_SUCCESS;
 }
 

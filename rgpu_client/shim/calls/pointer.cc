@@ -87,8 +87,10 @@ CUresult AttributeOf(const Range& range, CUpointer_attribute attribute, uint64_t
       return Store<uint64_t>(data, 0);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       return Store(data, range.pool);
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+      return CUDA_ERROR_NOT_SUPPORTED;  // they do not exist for memory of another machine
     default:
-      return CUDA_ERROR_NOT_SUPPORTED;  // P2P tokens do not exist for memory of another machine
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
