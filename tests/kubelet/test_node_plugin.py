@@ -22,9 +22,11 @@ from helpers.node_plugin import FakeKubelet, NodePlugin
 from helpers.short_folder import short_folder
 from helpers.waiting import wait_until
 
+# Credentials belong to the users of containers, whom root alone can give files.
+pytestmark = needs("root")
+
 FIRST = (NAMESPACE, "claim-1", uid(1))
 SECOND = (NAMESPACE, "claim-2", uid(2))
-ROOT = os.geteuid() == 0
 
 
 @dataclass
@@ -117,7 +119,7 @@ def test_a_claim_gives_its_containers_library_credential_and_variables(node: Nod
 
 
 def test_only_the_container_and_root_can_read_a_credential(node: Node) -> None:
-    user = 12345 if ROOT else os.geteuid()
+    user = 12345
     node.has(claims.claim(), pod("pod-1", container(user=user)))
     node.kubelet.prepared(FIRST)
     folder = node.plugin.state / uid() / "credentials"
@@ -320,7 +322,6 @@ def test_a_uid_that_is_a_path(node: Node) -> None:
     assert "is no UID" in node.kubelet.unprepare(evil)[0]
 
 
-@needs("root")
 def test_a_state_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = run_rgpu(
