@@ -294,15 +294,29 @@ def crowded(request: Request, line: Line, limits: Limits) -> str:
     return ""
 
 
+def gang_key(tenant: str, word: str) -> str:
+    """Returns the key of a tenant's gang; "" for no gang. Each tenant has gangs of its own.
+
+    Both parts are printable, so the line break between them keeps `a/b` of tenant `t` apart from
+    `b` of tenant `t/a`.
+    """
+    return f"{tenant}\n{word}" if word else ""
+
+
+def gang_word(key: str) -> str:
+    """Returns the word by which the tenant calls a gang."""
+    return key.partition("\n")[2]
+
+
 def gang_differs(entry: Entry, line: Line) -> str:
     """Returns why a request cannot join the gang of its name that is in line, else ""."""
     sizes = {one.gang_size for one in line.gang(entry.gang)} - {entry.gang_size}
     if not entry.gang or not sizes:
         return ""
-    word = entry.gang.rpartition("/")[2]
     return (
-        f"gang {word!r} is in line with runs that say {min(sizes)} runs in all, and this one says "
-        f"{entry.gang_size}: give all of them the same number, or this one another word"
+        f"gang {gang_word(entry.gang)!r} is in line with runs that say {min(sizes)} runs in all, "
+        f"and this one says {entry.gang_size}: give all of them the same number, or this one "
+        "another word"
     )
 
 

@@ -6,6 +6,7 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from rgpu_cluster.core.line import gang_key
 from rgpu_cluster.kubernetes.names import (
     GANG_LABEL,
     GANG_SIZE_LABEL,
@@ -112,7 +113,7 @@ def gang_of(pod: Any) -> tuple[str, int] | str:
             f"a gang has both labels {GANG_LABEL} and {GANG_SIZE_LABEL}, its size from 1 to "
             f"{_MOST_GANG}"
         )
-    return f"{pod.metadata.namespace}/{name}", int(size)
+    return gang_key(pod.metadata.namespace, name), int(size)
 
 
 def needed_of_pod(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import grpc
 
 from rgpu_cluster.core import events as on
 from rgpu_cluster.core.errors import PlacementError
+from rgpu_cluster.core.line import gang_key
 from rgpu_cluster.core.request import describe
 from rgpu_cluster.manager.reading import request_of
 from rgpu_cluster.manager.reserving import Reserving
@@ -78,8 +79,7 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
 
     def _ask(self, request: Request, message: cluster_pb2.SubmitRequest) -> None:
         waited = min(message.waited_seconds, _LONGEST_WAIT_SECONDS)
-        # Another tenant's gang of the same name is another gang.
-        gang = f"{request.tenant}/{message.gang}" if message.gang else ""
+        gang = gang_key(request.tenant, message.gang)
         size = message.gang_size or 1
         event = on.Asked(request, message.wait, round(waited * NS), gang, size)
         self._shell.feed(event)

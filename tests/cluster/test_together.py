@@ -19,7 +19,7 @@ from rgpu_cluster.core.decision import Refusal, excluded
 from rgpu_cluster.core.errors import RequestError
 from rgpu_cluster.core.filters import Reason
 from rgpu_cluster.core.limits import SECOND, Limits
-from rgpu_cluster.core.line import Entry
+from rgpu_cluster.core.line import Entry, gang_key, gang_word
 from rgpu_cluster.core.manager import Manager
 from rgpu_cluster.core.paths import Paths
 from rgpu_cluster.core.pool import Pool
@@ -319,3 +319,15 @@ def test_a_slice_counts_as_its_part_of_a_gpu() -> None:
     pool.release("run-7")
     accounts = Accounts(Quotas({"a": TenantQuota(share_ppm=PPM)}), pool)
     assert accounts.why_not([request(9, whole=True, mig="1g.10gb")]) == ("", True)
+
+
+PRINTABLE = st.text(st.sampled_from("ab/:.\\| "), min_size=1, max_size=8)
+
+
+@given(PRINTABLE, PRINTABLE, PRINTABLE, PRINTABLE)
+def test_no_tenant_joins_another_ones_gang(a: str, train: str, b: str, word: str) -> None:
+    """Tenant `team` with gang `a/train` completed gang `train` of tenant `team/a`."""
+    assert gang_key("team", "a/train") != gang_key("team/a", "train")
+    assert (gang_key(a, train) == gang_key(b, word)) == ((a, train) == (b, word))
+    assert gang_word(gang_key(a, train)) == train
+    assert gang_key(a, "") == ""
