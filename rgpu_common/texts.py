@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from typing import Any
+
+# As `<numpy.random._pcg64.PCG64 object at 0x7f3a5c0b1a60>` has one.
+_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,16}\b")
 
 
 def one_line(text: str, most: int = sys.maxsize) -> str:
@@ -10,3 +15,27 @@ def one_line(text: str, most: int = sys.maxsize) -> str:
     could add lines to a log, or change how a terminal shows it.
     """
     return "".join(c if c.isprintable() else "?" for c in text[:most])
+
+
+def harmless(value: Any) -> Any:
+    """Returns what another machine has sent, with every text fit for a terminal: of what is not
+    printable only line breaks and tabs are left. Lists and maps are gone through.
+    """
+    if isinstance(value, str):
+        return value if value.isprintable() else "".join(map(_shown, value))
+    if isinstance(value, list | tuple):
+        return [harmless(one) for one in value]
+    if isinstance(value, dict):
+        return {harmless(key): harmless(one) for key, one in value.items()}
+    return value
+
+
+def without_addresses(text: str) -> str:
+    """Returns a text in which no address of this process is left: it goes to somebody who could
+    attack the process.
+    """
+    return _ADDRESS.sub("0x...", text)
+
+
+def _shown(character: str) -> str:
+    return character if character.isprintable() or character in "\n\t" else "?"

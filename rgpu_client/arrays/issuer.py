@@ -28,6 +28,7 @@ from rgpu_client.arrays.uploads import Uploads, digest
 from rgpu_common.arrays.line import LineError, Woken
 from rgpu_common.arrays.messages import ANSWER, MOST_HEAD_BYTES, OPERATIONS, Failure, Op
 from rgpu_common.errors import RgpuError
+from rgpu_common.texts import harmless
 from rgpu_common.wire.frame import Kind, WireError
 from rgpu_common.wire.handshake import MAX_SENTENCE_BYTES
 from rgpu_common.wire.notices import Notice
@@ -320,7 +321,7 @@ class Issuer:
             message = self._answer(request)
             if message.kind is not Kind.REPLY or message.opcode != ANSWER:
                 self._broken(f"a frame of kind {message.kind.name}")
-            answered, status, *answer = msgpack.unpackb(message.head, use_list=True)
+            answered, status, *answer = harmless(msgpack.unpackb(message.head, use_list=True))
             if answered == request:
                 break
             if answered not in self._given_up:

@@ -20,6 +20,7 @@ from rgpu_common.arrays.messages import (
     Op,
     Tag,
 )
+from rgpu_common.texts import without_addresses
 from rgpu_common.wire.frame import Kind
 from rgpu_server.arrays.definitions import Definitions, Poison
 from rgpu_server.arrays.forms import check, check_id, flat, unpacked
@@ -348,7 +349,7 @@ class Engine:
 
     def _failure(self, error: Exception, name: str) -> Failure:
         kind = type(error)
-        text = self._library.words(error)
+        text = without_addresses(self._library.words(error))
         return Failure(
             f"{kind.__module__}.{kind.__qualname__}", text[:_MOST_TEXT], self._number, name
         )

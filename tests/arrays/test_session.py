@@ -15,6 +15,7 @@ from helpers.array_session import Served, session
 
 from rgpu_client.arrays.issuer import Issuer, SessionLostError
 from rgpu_common.arrays.messages import OPERATIONS, Failure, Op, Tag
+from rgpu_common.texts import harmless
 from rgpu_common.wire.frame import Kind
 from rgpu_server.arrays.library import NotOfferedError, Operation, plain_words
 
@@ -23,6 +24,11 @@ A, V = [Tag.SLOT_OBJECT], [Tag.SLOT_VALUE]
 
 def fail(*_: Any) -> Any:
     raise ArithmeticError("it does not work")
+
+
+def fail_wildly(*_: Any) -> Any:
+    place = object()
+    raise ArithmeticError(f"\x1b]0;owned\x07\x9b31m\u202ered {place!r} 0xff\nnext")
 
 
 def iadd(to: Any, what: Any) -> None:
@@ -34,6 +40,7 @@ CALLS: dict[str, Operation] = {
     "iadd": Operation(iadd, changes=(0,)),
     "ifail": Operation(fail, changes=(0,)),
     "fail": Operation(fail),
+    "fail wildly": Operation(fail_wildly),
     "fail second": Operation(fail, changes=(1,)),
     "split": Operation(lambda a, n: list(np.array_split(a, n))),
     "take": Operation(lambda a, at: a[at]),
@@ -197,6 +204,24 @@ def test_a_failure_comes_up_at_the_next_value_that_depends_on_it(issuer: Issuer)
     with pytest.raises(ArithmeticError):
         read(issuer, worse)
     assert read(issuer, run(issuer, "add", [a, a])).tolist() == [2, 2, 2]
+
+
+def test_the_text_of_a_failure_cannot_reach_the_terminal_or_tell_addresses(
+    issuer: Issuer,
+) -> None:
+    a = put(issuer, np.ones(3))
+    with pytest.raises(ArithmeticError) as caught:
+        read(issuer, run(issuer, "fail wildly", [a, a]))
+    text = "?]0;owned??31m?red <object object at 0x...> 0xff\nnext"
+    assert str(caught.value) == text
+
+
+def test_all_that_a_node_sends_is_harmless() -> None:
+    wild, tame = "a\x1b[2Jb\tc", "a?[2Jb\tc"
+    assert harmless([wild, {wild: (wild, 7, b"\x1b", None)}]) == [
+        tame,
+        {tame: [tame, 7, b"\x1b", None]},
+    ]
 
 
 def test_a_failed_change_in_place_is_never_read_as_old_elements(issuer: Issuer) -> None:
