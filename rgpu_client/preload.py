@@ -20,7 +20,7 @@ from rgpu_client.session.audit import is_loud
 from rgpu_client.session.check import FOR_EVER, Patience, claim_shown
 from rgpu_client.session.launch import api_server, carried, same_agent
 from rgpu_client.session.start import on_path, same_path
-from rgpu_client.settings import DEFAULT_SERVER, ClientSettings
+from rgpu_client.settings import DEFAULT_SERVER, ClientSettings, program_name
 from rgpu_client.standing import Standing, differences
 from rgpu_common.errors import NoSessionError, RgpuError, UsageError
 
@@ -229,11 +229,6 @@ def _swapped(environment: Mapping[str, str], standing: Standing, patience: Patie
             raise NoSessionError(f"{error}; the lease of the earlier connect() is lost: {second}")\
                 from None  # fmt: skip
         raise
-
-
-def program_name() -> str:
-    """Returns the name of this program, for the server's lists."""
-    return sys.argv[0] or "python"
 
 
 def _say(sentence: str) -> None:

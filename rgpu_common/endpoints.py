@@ -30,6 +30,10 @@ _REMEDIES = {
 
 _TCP = re.compile(r"(?:\[([0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|([^\[\]:/\s]+))(?::([0-9]{1,5}))?")
 
+# An access token as `rgpu token new` makes it, and what stands before the host in other programs'
+# addresses (`user:password@host`).
+_SECRET = re.compile(r"rgpu_[0-9a-f]{12}_[\w-]+|eyJ[\w-]{4,}\.[\w-]+\.[\w-]+|[^/@]*@(?=[^/@]*$)")
+
 
 class _Endpoint:
     """Equal are endpoints of one class whose fields are. `Endpoint` lists the classes.
@@ -209,6 +213,12 @@ def parse_endpoint(text: str) -> Endpoint:
         )
     if text.startswith(("unix:", "shm:")):
         return _parse_unix(text)
+    if _SECRET.search(text):
+        # The text is not repeated, because logs and terminals keep errors.
+        raise EndpointError(
+            "an address holds no access token, user or password: write it as HOST:PORT, and name "
+            "the file with the access token in RGPU_TOKEN_FILE"
+        )
     if text.startswith("tls:"):
         return TlsEndpoint(*_host_port(text, text.removeprefix("tls:"), DEFAULT_PORT))
     if text.startswith("ucx:"):

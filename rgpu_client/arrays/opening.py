@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rgpu_client.arrays.issuer import Issuer
 from rgpu_client.session.greeting import hello_of
-from rgpu_client.settings import configured_server
+from rgpu_client.settings import configured_server, program_name
 from rgpu_client.sizes import sizes_of
 from rgpu_common.arrays.line import Line, LineError, Woken
 from rgpu_common.errors import NoSessionError
@@ -58,8 +57,7 @@ def open_session(
     values = os.environ if environment is None else environment
     sizes = sizes_of(values)
     wishes = [(WishKey.SEAM, int(seam))]
-    program = " ".join(sys.argv) or "python"
-    hello = hello_of(values, program, sizes.key, sizes.device, wishes, GRANTS_MINOR)
+    hello = hello_of(values, program_name(), sizes.key, sizes.device, wishes, GRANTS_MINOR)
     line, server = _connect(values)
     try:
         line.send(Kind.HANDSHAKE, Handshake.HELLO, put_hello(hello))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgpu_client.program_environment import client_environment
-from rgpu_client.settings import ClientSettings, configured_server
+from rgpu_client.settings import ClientSettings, configured_server, program_name
 from rgpu_client.trace import format_trace, parse_trace
 from rgpu_common.clock import FakeClock, MonotonicClock
 from rgpu_common.endpoints import (
@@ -398,3 +398,37 @@ def test_a_narrow_terminal_misses_columns_in_their_order() -> None:
     assert fitting(titles, rows, ("peak", "used"), 26) == "name   used  why\na     1 MiB  because"
     assert fitting(titles, rows, ("peak", "used"), 15) == "name  why\na     because"
     assert fitting(titles, rows, ("peak", "used"), 3) == "name  why\na     because"
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["/usr/bin/python3.11", "-u", "-X", "dev", "/home/a/train.py", "--token=x"], "python3.11 train.py"),
+        (["python", "-m", "trainer.main", "secret"], "python -m trainer.main"),
+        (["python", "-c", "import secret"], "python -c"),
+        (["python3"], "python3"),
+        (["python", "-m"], "python"),
+        (["./saxpy", "secret"], "saxpy"),
+        (["pythonic", "secret"], "pythonic"),
+        ([], "python"),
+    ],
+)  # fmt: skip
+def test_a_program_is_called_without_its_arguments(words: list[str], name: str) -> None:
+    """As in rgpu_client/shim/tests/test_settings.cc: both go to the server's lists and logs."""
+    assert program_name(words) == name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rgpu_0123456789ab_" + "s3cr3t" * 7,
+        "tcp:rgpu_0123456789ab_" + "s3cr3t" * 7 + ":7700",
+        "alice:s3cr3t@gpu1:7700",
+        "tls:s3cr3t@gpu1",
+        "grpcs:eyJhbGciOi.eyJz3cr3t.s3cr3t",
+    ],
+)
+def test_a_secret_in_an_address_is_not_repeated(text: str) -> None:
+    with pytest.raises(EndpointError, match="RGPU_TOKEN_FILE") as caught:
+        parse_endpoint(text)
+    assert "s3cr3t" not in str(caught.value)
