@@ -113,7 +113,7 @@ def big_nodes(driver: Driver, context: int, seed: int) -> None:
     """
     places = Places(driver, context, seed)
     for wanted in (
-        shape(300, 200, 30, format=F32),
+        shape(300, 200, 20, format=F32),
         shape(16, 8, 9000, format=F32),
         shape(100_000, 12, format=U16, channels=2),
     ):
@@ -128,7 +128,7 @@ def big_nodes(driver: Driver, context: int, seed: int) -> None:
         out = Drawn(array, end, begin, (1, 1, 0), size, 4)
         graph = _Copies(places, [into, out], captured=False)
         for _ in range(2):
-            start.model[:] = places.bytes.integers(0, 256, start.model.shape, "uint8")
+            start.model[:] = places.fresh(*start.model.shape)
             places.write(start)
             graph.launch()
             places.check()

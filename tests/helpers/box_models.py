@@ -96,8 +96,11 @@ class Places:
         self.stream = c_void_p()
         driver("cuStreamCreate", byref(self.stream), c_uint(1))
 
-    def _fresh(self, slices: int, rows: int, row_bytes: int) -> Any:
-        return self.bytes.integers(0, 256, (slices, rows, row_bytes), np.uint8)
+    def fresh(self, slices: int, rows: int, row_bytes: int) -> Any:
+        """Random bytes, which words of eight bytes make five times faster than single bytes."""
+        count = slices * rows * row_bytes
+        words = self.bytes.integers(0, 1 << 64, count // 8 + 1, np.uint64)
+        return words.view(np.uint8)[:count].reshape(slices, rows, row_bytes)
 
     def add_array(self, wanted: Shape) -> Place:
         """An array whose elements have the size that all copies here have."""
@@ -106,14 +109,14 @@ class Places:
 
     def adopt(self, handle: int, wanted: Shape) -> Place:
         slices, rows = max(1, wanted.depth), max(1, wanted.height)
-        fresh = self._fresh(slices, rows, wanted.width * self.element)
+        fresh = self.fresh(slices, rows, wanted.width * self.element)
         place = Place(ARRAY, fresh, self.element, array=handle, context=self.context)
         self._fill(place)
         self.places.append(place)
         return place
 
     def add_memory(self, slices: int, rows: int, row_bytes: int, kind: int = DEVICE) -> Place:
-        fresh = self._fresh(slices, rows, row_bytes)
+        fresh = self.fresh(slices, rows, row_bytes)
         address = c_uint64()
         self.driver("cuMemAlloc_v2", byref(address), c_size_t(fresh.nbytes))
         place = Place(kind, fresh, self.element, address.value, context=self.context)
@@ -122,7 +125,7 @@ class Places:
         return place
 
     def add_host(self, slices: int, rows: int, row_bytes: int, pinned: bool) -> Place:
-        fresh = self._fresh(slices, rows, row_bytes)
+        fresh = self.fresh(slices, rows, row_bytes)
         pointer = c_void_p()
         keep: object = None
         if pinned:
@@ -321,10 +324,10 @@ def random_copies(driver: Driver, context: int, seed: int, rounds: int) -> None:
 def big_copies(driver: Driver, context: int, seed: int) -> None:
     """Boxes that need many frames: long rows, many slices, and rows with gaps."""
     places = Places(driver, context, seed)
-    volume = places.add_array(shape(300, 200, 60, format=F32))
-    tall = places.add_array(shape(16, 8, 9000, format=F32))
-    wide = places.add_array(shape(60_000, 40, format=U16, channels=2))
-    slices = places.add_memory(9000, 8, 64)
+    volume = places.add_array(shape(300, 200, 20, format=F32))
+    tall = places.add_array(shape(16, 8, 3000, format=F32))
+    wide = places.add_array(shape(60_000, 12, format=U16, channels=2))
+    slices = places.add_memory(3000, 8, 64)
     for place in (volume, tall, wide, slices):
         width, rows, slices = place.extent
         for pinned in (False, True):
@@ -341,7 +344,7 @@ def big_copies(driver: Driver, context: int, seed: int) -> None:
                     target.part((0, 0, 0), size, 1)[:] = source.part((0, 0, 0), size, 1)
                     driver("cuStreamSynchronize", places.stream)
                     # So that the next copy in this direction changes bytes.
-                    source.model[:] = places._fresh(*source.model.shape)
+                    source.model[:] = places.fresh(*source.model.shape)
                     places.write(source)
     places.check()
 

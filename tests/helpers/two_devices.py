@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from textwrap import dedent
 
+import pytest
 from typing_extensions import Self
 
 from helpers import clients, pki
@@ -63,7 +64,8 @@ contexts = [made("cuDevicePrimaryCtxRetain", device) for device in range(2)]
 
 
 # The ways to two devices: two of one server, over a transport; or one of each of two servers.
-WAYS = ("unix", "shm", "tcp", "tls", "grpc", "tcp+unix", "shm+tls", "grpc+shm")
+MORE_WAYS = ("unix", "shm", "tls", "grpc", "tcp+unix", "grpc+shm")
+WAYS = ("tcp", "shm+tls", *(pytest.param(way, marks=pytest.mark.full) for way in MORE_WAYS))
 
 
 class Pair:

@@ -1,4 +1,8 @@
-"""A server for the whole module, over each transport."""
+"""Servers that the tests of this folder share, and their addresses for the transport of each test.
+
+The shim puts frames into a ring or into a stream of bytes: `shm` and `tcp` are one of each, and
+plain `pytest` runs every test over both. `pytest --all` runs them over all transports.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,27 @@ import pytest
 from helpers import pki
 from helpers.agent import GRPC
 from helpers.server import Server
+from helpers.two_devices import Pair
+
+FULL = pytest.mark.full
+TRANSPORTS = ["shm", "tcp", *(pytest.param(name, marks=FULL) for name in ("unix", "tls", "grpc"))]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def running() -> Iterator[Server]:
+    """A server for all tests that leave it running and leave nothing on it."""
     with Server(*GRPC, device="emulated:1GiB", tls=pki.config()) as server:
         yield server
 
 
-@pytest.fixture(params=["unix", "shm", "tcp", "tls", "grpc"])
+@pytest.fixture(params=TRANSPORTS)
 def server(running: Server, request: pytest.FixtureRequest) -> str:
     """The server's address for the transport of the test."""
     return running.address(request.param)
+
+
+@pytest.fixture(scope="package")
+def pair() -> Iterator[Pair]:
+    """Two servers with three devices, for all tests that leave them running."""
+    with Pair() as two:
+        yield two

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shim.fake_server import Answer, reply
-
 from rgpu_common.wire.codec import Value, encode_piece
 from rgpu_common.wire.frame import Frame, Kind
+from shim.fake_server import Answer, reply
 
 OUTSIDE = 0x3_0200_0000  # as NVIDIA's driver gives them
 

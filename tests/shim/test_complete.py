@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 from helpers import clients
-from shim.fake_server import Answer, FakeServer, reply
 
 from rgpu_common.wire.codec import Value, encode_piece
 from rgpu_common.wire.frame import Frame, Kind
 from rgpu_common.wire.messages import Notice, encode_message
+from shim.fake_server import Answer, FakeServer, reply
 
 OUTSIDE = 0x3_0200_0000
 NO_NODE = 0xFFFFFFFF

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from helpers.two_devices import HEAD, WAYS, Pair, said
 
 START = (
     HEAD
     + r"""
-import random
+import functools, random
 
 class Box(ctypes.Structure):
     _side = [("x", c_size_t), ("y", c_size_t), ("z", c_size_t), ("lod", c_size_t), ("type", c_int),
@@ -19,6 +17,7 @@ class Box(ctypes.Structure):
     _fields_ = ([("from_" + n, t) for n, t in _side] + [("to_" + n, t) for n, t in _side] +
                 [("width", c_size_t), ("rows", c_size_t), ("depth", c_size_t)])
 
+@functools.cache
 def bytes_of(size, seed):
     return random.Random(seed).randbytes(size)
 
@@ -35,15 +34,9 @@ def got(device, address, size):
 )
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Pair]:
-    with Pair() as pair:
-        yield pair
-
-
 @pytest.fixture(params=WAYS)
-def server(running: Pair, request: pytest.FixtureRequest) -> str:
-    return running.address(request.param)
+def server(pair: Pair, request: pytest.FixtureRequest) -> str:
+    return pair.address(request.param)
 
 
 @pytest.mark.parametrize("size", [1, 70_001, 9 << 20])
@@ -64,18 +57,20 @@ def test_bytes_arrive_by_every_function(server: str, size: int) -> None:
     for device in (0, 1):
         current(device)
         streams.append(made("cuStreamCreate", 1))
+    sources, targets = ([put(device, size, side + str(device)) for device in (0, 1)]
+                        for side in ("source", "target"))
     functions = [peer, peer_async, *map(call, ("cuMemcpyDtoD_v2", "cuMemcpyDtoDAsync_v2", "cuMemcpy",
                                                "cuMemcpyAsync"))]
-    for seed, function in enumerate(functions):
+    for number, function in enumerate(functions):
         for a, b in ((0, 1), (1, 0)):
             for where in (0, 1):
-                to, source = put(a, size, "old"), put(b, size, seed)
+                current(a)
+                cuda("cuMemsetD8_v2", c_uint64(targets[a]), number, c_size_t(size))
+                cuda("cuCtxSynchronize")
                 current(where)
-                function(to, a, source, b, streams[where])
+                function(targets[a], a, sources[b], b, streams[where])
                 cuda("cuStreamSynchronize", streams[where])
-                assert got(a, to, size) == bytes_of(size, seed), (seed, a, where)
-                for device, address in ((a, to), (b, source)):
-                    cuda.free(address)
+                assert got(a, targets[a], size) == bytes_of(size, "source" + str(b)), (number, a, where)
     print("ok")
     """
     assert said(server, source, START) == ["ok"]
@@ -86,7 +81,7 @@ def test_the_order_of_the_stream_holds_on_both_devices(server: str) -> None:
     the stream is of. Pieces of a long copy too.
     """
     source = """
-    size = 40 << 20
+    size = 18 << 20  # five pieces
     for where in (0, 1):
         for a, b in ((0, 1), (1, 0)):
             to, source = put(a, size, 1), put(b, size, 2)

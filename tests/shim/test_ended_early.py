@@ -14,8 +14,6 @@ import pytest
 from helpers import clients
 from helpers.server import Server
 from helpers.waiting import wait_until
-from shim.fake_memory import OUTSIDE, Memory
-from shim.fake_server import FakeServer, take_frame
 
 from rgpu_client.control import ControlClient
 from rgpu_common.endpoints import parse_endpoint
@@ -23,6 +21,8 @@ from rgpu_common.v1 import session_pb2
 from rgpu_common.wire.hello import decode_hello
 from rgpu_common.wire.messages import Notice, encode_message
 from rgpu_common.wire.welcome import encode_welcome
+from shim.fake_memory import OUTSIDE, Memory
+from shim.fake_server import FakeServer, take_frame
 
 SECONDS = 20
 OPEN = session_pb2.SESSION_STATE_OPEN

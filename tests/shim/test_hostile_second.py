@@ -12,13 +12,13 @@ import pytest
 from helpers import clients
 from helpers.server import Server
 from helpers.two_devices import HEAD
-from shim.fake_server import Answer, FakeServer, reply, take_frame
 
 from rgpu_common.wire.codec import Value, encode_piece
 from rgpu_common.wire.frame import Frame, Kind
 from rgpu_common.wire.hello import Hello
 from rgpu_common.wire.messages import Notice, encode_message
 from rgpu_common.wire.welcome import Attribute, Welcome
+from shim.fake_server import Answer, FakeServer, reply, take_frame
 
 LOST = 911
 SIZE = 4096

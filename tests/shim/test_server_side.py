@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 from helpers import clients
-from shim.fake_memory import OUTSIDE, Memory
-from shim.fake_server import Answer, FakeServer, reply
 
 from rgpu_common.wire.codec import Value, encode_piece
 from rgpu_common.wire.frame import Frame, Kind, encode_frame
 from rgpu_common.wire.messages import Notice, encode_message
+from shim.fake_memory import OUTSIDE, Memory
+from shim.fake_server import Answer, FakeServer, reply
 
 START = """
 import ctypes

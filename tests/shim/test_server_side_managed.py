@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from helpers import clients
-from shim.fake_memory import OUTSIDE, Memory
-from shim.fake_server import Answer, FakeServer, reply
 
 from rgpu_common.wire.codec import Value, encode_piece
 from rgpu_common.wire.frame import Frame, Kind
+from shim.fake_memory import OUTSIDE, Memory
+from shim.fake_server import Answer, FakeServer, reply
 
 MANAGED = """
 import ctypes

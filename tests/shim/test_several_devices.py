@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
@@ -19,15 +18,9 @@ INVALID_DEVICE, INVALID_HANDLE = 101, 400
 PEER_ACCESS_UNSUPPORTED = 217
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Pair]:
-    with Pair() as pair:
-        yield pair
-
-
 @pytest.fixture(params=WAYS)
-def server(running: Pair, request: pytest.FixtureRequest) -> str:
-    return running.address(request.param)
+def server(pair: Pair, request: pytest.FixtureRequest) -> str:
+    return pair.address(request.param)
 
 
 def test_each_device_has_its_own_facts(server: str) -> None:
@@ -220,10 +213,10 @@ def test_an_error_of_one_device_leaves_the_other(server: str) -> None:
         ("0,1", "", "each needs a lease"),
     ],
 )
-def test_wrong_lists_are_refused(running: Pair, devices: str, lease: str, sentence: str) -> None:
+def test_wrong_lists_are_refused(pair: Pair, devices: str, lease: str, sentence: str) -> None:
     variables = {"RGPU_DEVICE": devices, **({"RGPU_LEASE": lease} if lease else {})}
     source = 'print(cuda.result("cuInit", 0))'
-    _, output, errors = clients.run(running.first.tcp, source, **variables)
+    _, output, errors = clients.run(pair.first.tcp, source, **variables)
     assert output.strip() != "0"
     assert sentence in errors
 
@@ -249,21 +242,21 @@ print(count.value)
 """
 
 
-def test_a_run_gets_a_lease_on_each_device_or_none(running: Pair) -> None:
+def test_a_run_gets_a_lease_on_each_device_or_none(pair: Pair) -> None:
     # Device 1 has 512 MiB, so it has no room for a lease of 600.
-    done = _run(running.first, "--device", "0,1", source=COUNT)
+    done = _run(pair.first, "--device", "0,1", source=COUNT)
     assert done.returncode == 125
     assert "device 1" in done.stderr
     # The lease on device 0 is given up: all of it can be claimed at once.
-    done = _run(running.first, "--wait=30", "--device", "0", "--memory", "1000MiB", source=COUNT)
+    done = _run(pair.first, "--wait=30", "--device", "0", "--memory", "1000MiB", source=COUNT)
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
-    done = _run(running.first, "--wait=30", "--device", "1,0", "--memory", "300MiB", source=COUNT)
+    done = _run(pair.first, "--wait=30", "--device", "1,0", "--memory", "300MiB", source=COUNT)
     assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
 
 
-def test_numba_uses_two_devices(running: Pair) -> None:
+def test_numba_uses_two_devices(pair: Pair) -> None:
     program = Path(__file__).parent / "programs" / "numba_two_devices.py"
-    command = [rgpu_command(), "run", "--server", running.first.tcp, "--device", "0,1"]
+    command = [rgpu_command(), "run", "--server", pair.first.tcp, "--device", "0,1"]
     done = subprocess.run(
         [*command, "--memory", "200MiB", "--", sys.executable, str(program)],
         cwd="/", capture_output=True, text=True, timeout=170, check=False,

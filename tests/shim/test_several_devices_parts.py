@@ -4,21 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from helpers.two_devices import WAYS, Pair, said
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Pair]:
-    with Pair() as pair:
-        yield pair
-
-
 @pytest.fixture(params=WAYS)
-def server(running: Pair, request: pytest.FixtureRequest) -> str:
-    return running.address(request.param)
+def server(pair: Pair, request: pytest.FixtureRequest) -> str:
+    return pair.address(request.param)
 
 
 def test_a_captured_graph_belongs_to_the_device_of_its_stream(server: str) -> None:
