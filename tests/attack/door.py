@@ -13,7 +13,7 @@ from rgpu_common.wire.hello import Hello, encode_hello
 from rgpu_common.wire.refused import Refused, decode_refused
 from rgpu_common.wire.welcome import Welcome, decode_welcome
 
-SECONDS = 20.0
+SECONDS = 60.0
 BAND = Band(0x2000_0000_0000, 64 << 30)
 
 

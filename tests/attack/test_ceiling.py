@@ -6,7 +6,7 @@ from pathlib import Path
 
 from helpers.preload import preload
 from helpers.waiting import wait_until
-from worker.client import Gone
+from worker.client import SECONDS, Gone
 from worker.warm import LIMIT, LeasePage, open_session, pooled
 
 HERE = Path(__file__).resolve().parent
@@ -27,7 +27,7 @@ def test_a_defect_in_the_charge_stops_at_the_ceiling(tmp_path: Path) -> None:
         warm.hear()
         try:
             client = open_session(warm, LeasePage(LIMIT))
-            wait_until(lambda: report.exists() and report.read_text().endswith("\n"), 60)
+            wait_until(lambda: report.exists() and report.read_text().endswith("\n"))
             address = client.result("rgpuMemAlloc", bytes=4096).values.get("dptr", 0)
             for stream in range(20, 60):
                 client.post("rgpuStreamCreate", stream=stream, flags=1, priority=0)
@@ -36,7 +36,7 @@ def test_a_defect_in_the_charge_stops_at_the_ceiling(tmp_path: Path) -> None:
             assert client.result("rgpuPing", echo=1).status == 0
             assert client.result("rgpuMemGetInfo").status == OUT_OF_MEMORY
         except (Gone, ConnectionError):
-            assert warm.process.wait(20) != 0
+            assert warm.process.wait(SECONDS) != 0
         # A worker that has ended had no memory for one more thread while the defect took the last.
         hoarded = int(report.read_text())
         assert OVERHEAD_BYTES // 2 < hoarded <= LIMIT + OVERHEAD_BYTES

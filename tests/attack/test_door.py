@@ -162,7 +162,8 @@ def test_greetings_that_hang_up_at_once_leave_no_session(server: Server) -> None
             lane.send(greeting)
     # Workers with sanitizers are slow to start and to end. Those that were started for sessions
     # that have left stay for the next sessions.
-    wait_until(lambda: server.sessions() == none, 60)
+    wait_until(lambda: not any(serving(pid) for pid in server.children()))
+    wait_until(lambda: server.sessions() == none)
     served(server)
 
 
@@ -181,7 +182,7 @@ def test_a_session_ends_however_its_connection_does(server: Server, end: str) ->
             hard = struct.pack("ii", end == "reset", 0)
             lane.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, hard)
             lane.close()
-        wait_until(lambda: not any(serving(pid) for pid in server.children()), 2)
+        wait_until(lambda: not any(serving(pid) for pid in server.children()))
 
 
 def test_what_rides_behind_the_greeting_is_held_to_the_rules(server: Server) -> None:

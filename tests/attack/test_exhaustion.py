@@ -7,14 +7,13 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import time
 from pathlib import Path
 
 import pytest
 from helpers import clients
 from helpers.server import Server
 from helpers.waiting import wait_until
-from worker.client import Client, session
+from worker.client import SECONDS, Client, session
 
 from rgpu_common.wire.codec import encode_command
 
@@ -46,9 +45,7 @@ def leaves(client: Client) -> None:
     """The client goes away, and its worker in good time."""
     client.socket.close()
     client.control.socket.close()
-    started = time.monotonic()
-    assert client.process.wait(10) == 0
-    assert time.monotonic() - started < 3
+    assert client.process.wait(SECONDS) == 0
 
 
 def test_a_client_that_never_reads_replies() -> None:
@@ -140,7 +137,7 @@ def test_a_client_that_dies_with_an_endless_kernel(server: Server) -> None:
     assert workers
     client.kill()
     client.communicate()
-    wait_until(lambda: not workers & set(server.children()), 5)
+    wait_until(lambda: not workers & set(server.children()))
 
 
 def test_killed_sessions_by_the_dozen_leave_nothing(server: Server) -> None:
@@ -160,7 +157,7 @@ def test_killed_sessions_by_the_dozen_leave_nothing(server: Server) -> None:
         for client in crowd:
             client.kill()
             client.communicate()
-    wait_until(lambda: len(server.children()) <= 2, 10)
+    wait_until(lambda: len(server.children()) <= 2)
 
 
 def threads(pid: int) -> int:

@@ -7,7 +7,7 @@ import select
 import sys
 
 import pytest
-from worker.client import Client, worker
+from worker.client import SECONDS, Client, worker
 
 from cudaspec.load import load
 from cudaspec.rows import Field
@@ -91,4 +91,4 @@ def test_no_command_crashes_a_worker(seed: int) -> None:
                 fuzzer.send(name)
         assert client.result("rgpuPing", echo=1).status in (0, 700, 719, 702)
         client.bye()
-        assert client.process.wait(10) == 0
+        assert client.process.wait(SECONDS) == 0

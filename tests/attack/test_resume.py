@@ -25,7 +25,7 @@ from rgpu_common.wire.messages import Control, encode_message
 from rgpu_common.wire.resume import Lane
 
 ALIVE = encode_message(Control.KEEP_ALIVE)
-SECONDS = 20
+SECONDS = 60
 
 
 @pytest.fixture(scope="module")

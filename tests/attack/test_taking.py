@@ -161,7 +161,7 @@ def test_kernels_of_60_streams_hold_no_more_than_is_granted() -> None:
         before = int(client.call("rgpuMemGetInfo")["free"])
         for stream in streams(client, 60):
             launch(client, HOLD, words, stream, block=1024)
-        wait_until(lambda: counter(client, words) >= 2 * 1024, 60)
+        wait_until(lambda: counter(client, words) >= 2 * 1024)
         charged = before - int(client.call("rgpuMemGetInfo")["free"])
         assert charged == 32768 * 2048 * 2
         client.upload(words + 4, struct.pack("<I", 1), stream=99)
@@ -184,15 +184,16 @@ def test_an_error_stops_the_kernels_of_all_streams_and_their_time_is_charged() -
         started = time.monotonic()
         for stream in streams(client, 6):
             launch(client, SPIN, words, stream)
-        wait_until(lambda: counter(client, words) == 6, 20)
-        running = time.monotonic()
-        wait_until(lambda: processor_seconds(client) > 1, 20)
+        wait_until(lambda: counter(client, words) == 6)
+        before = processor_seconds(client)
+        wait_until(lambda: processor_seconds(client) > before + 1)
         launch(client, WILD, words, 99)
         assert "ILLEGAL_ADDRESS" in client.sticky()
         said = page.until(active=0)
         stopped = time.monotonic()
         used = processor_seconds(client)
-        assert stopped - running <= said["busy_ns"] / 1e9 + 0.5
+        # No kernel ran without a charge.
+        assert used - before <= len(os.sched_getaffinity(0)) * said["busy_ns"] / 1e9 + 0.5
         assert said["busy_ns"] / 1e9 <= stopped - started + 0.5
         time.sleep(0.5)  # nothing is waited for: this is the time that is measured
         assert processor_seconds(client) - used < 0.1, "nothing runs when the device is given back"
@@ -215,7 +216,7 @@ def test_kernels_of_another_context_than_the_failed_one_keep_the_device() -> Non
         client.call("rgpuFunctionLoad", function=61, load=1)
         client.context = 10
         launch(client, SECONDS, words, 98)
-        wait_until(lambda: counter(client, words) == 1, 20)
+        wait_until(lambda: counter(client, words) == 1)
         client.context = 11
         launch(client, 61, words, 97)
         assert "ASSERT" in client.sticky()
@@ -249,7 +250,7 @@ def test_3000_invented_threads_make_no_3000_threads() -> None:
         gives = {t: client.result("rgpuStreamSynchronize", stream=PER_THREAD, thread=t).status
                  for t in (2, 900, 2900)}  # fmt: skip
         assert gives == {2: 0, 900: 0, 2900: OUT_OF_MEMORY}
-        wait_until(lambda: threads(client) < FEW, 10)
+        wait_until(lambda: threads(client) < FEW)
         # Numbers of threads that have ended are free for others.
         client.post("rgpuThreadGone", gone=2)
         client.result("rgpuStreamSynchronize", stream=PER_THREAD, thread=2900)  # tells the error

@@ -1,6 +1,7 @@
 """Compiles the launch runtime's C++ unit tests with sanitizers, and runs them.
 
-The kernels are plain object files that the tests load: no PTX compiler takes part.
+The kernels are plain object files that the tests load: no PTX compiler takes part.  Without
+RGPU_TEST_BUILD only `pytest --all` compiles and runs them.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.builder import ROOT, Builder, built, checked, run
+from helpers.builder import LONG_BUILD, ROOT, Builder, built, checked, run
 
 HERE = ROOT / "tests" / "emu_exec"
 EXEC = ROOT / "rgpu_emu" / "device" / "exec"
+pytestmark = [LONG_BUILD, pytest.mark.timeout(900)]
 GROUPS = ["compiler", "faults", "grid", "loader", "numbers", "printf", "processors", "textures"]
 KERNEL = re.compile(r"defined\(KERNEL_(\w+)\)")
 # Compiled kernels are plain code that needs no other symbol.

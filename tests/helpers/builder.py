@@ -9,16 +9,22 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 PRECOMPILED = ROOT / "rgpu_common" / "native" / "precompiled.h"
 FLAGS = ["-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pthread"]
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 DEADLINE_SECONDS = 300
+# Precompiling the headers takes as long as they take in a few sources.
+MANY_SOURCES = 10
 
 
 # A folder in which CMake has built the programs with sanitizers (`make sanitize-build`), so that they
 # are not compiled again here.
 _BUILT = "RGPU_TEST_BUILD"
+# For tests of a program of a hundred sources, which take minutes to compile with sanitizers.
+LONG_BUILD = pytest.mark.slow if os.environ.get(_BUILT) else pytest.mark.full
 
 
 def built(name: str) -> Path | None:
@@ -60,7 +66,7 @@ class Builder:
         self.folder = folder
         self.compiler = compiler
         self._flags = [*FLAGS, *self._sanitizers(), f"-I{ROOT}", f"-I{folder}", *flags]
-        self._flags += self._precompiled()
+        self._precompiled = False
 
     def _sanitizers(self) -> list[str]:
         probe = self.folder / "probe.cc"
@@ -69,15 +75,18 @@ class Builder:
         # Some distributions ship the compiler without the sanitizers' libraries.
         return SANITIZE if linked.returncode == 0 else []
 
-    def _precompiled(self) -> list[str]:
-        """Precompiles the headers of the standard library; returns the flags that use them."""
+    def _precompile(self) -> None:
+        """Precompiles the headers of the standard library for all later sources."""
         header = self.folder / "all.h"
         header.write_text(f'#include "{PRECOMPILED}"\n')
         checked(self.compiler, *self._flags, "-x", "c++-header", header, "-o", f"{header}.gch")
-        return ["-include", str(header)]
+        self._flags += ["-include", str(header)]
+        self._precompiled = True
 
     def objects(self, sources: list[Path]) -> list[Path]:
         """Compiles the sources in parallel; returns the object files."""
+        if len(sources) >= MANY_SOURCES and not self._precompiled:
+            self._precompile()
         outputs = [self.folder / (self._name(s).replace("/", "_") + ".o") for s in sources]
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             list(pool.map(self._compile, sources, outputs))

@@ -86,7 +86,9 @@ def start(server: str | None, source: str, **extra: str) -> subprocess.Popen[str
     )
 
 
-def run(server: str | None, source: str, timeout: float = 60, **extra: str) -> tuple[int, str, str]:
+def run(
+    server: str | None, source: str, timeout: float = 120, **extra: str
+) -> tuple[int, str, str]:
     """Runs `source` to its end; returns (exit code, output, error output)."""
     process = start(server, source, **extra)
     try:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
     """Returns soon after `condition` holds; fails after `seconds`.
 
     It looks again after a twentieth of the time that it has waited: what comes at once is seen at

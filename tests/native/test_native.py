@@ -2,7 +2,8 @@
 
 The same sources are under CTest (`make native`, `make sanitize`); here they are part of `pytest`,
 which needs no more than the compiler that built the package.  What the tests are made of stands in
-CMakeLists.txt.  RGPU_TEST_BUILD names a folder where CMake has compiled them.
+CMakeLists.txt.  RGPU_TEST_BUILD names a folder where CMake has compiled them; without it only
+`pytest --all` compiles and runs them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.builder import ROOT, Builder, built, checked, run
+from helpers.builder import LONG_BUILD, ROOT, Builder, built, checked, run
 
 NATIVE = ROOT / "rgpu_common" / "native"
 GATE = ROOT / "rgpu_server" / "executor" / "gate"
@@ -89,10 +90,12 @@ def test_the_gate_decides_without_lock_clock_page_and_driver(source: Path) -> No
     assert impure.findall(source.read_text()) == []
 
 
+@LONG_BUILD
 def test_every_group_is_here(unit_tests: Path) -> None:
     assert run(unit_tests, "--list").stdout.split() == GROUPS
 
 
+@LONG_BUILD
 @pytest.mark.parametrize("group", GROUPS)
 def test_native(unit_tests: Path, group: str) -> None:
     done = run(unit_tests, group)
@@ -101,6 +104,7 @@ def test_native(unit_tests: Path, group: str) -> None:
     assert done.stdout.endswith(" 0 failed, 0 skipped\n"), done.stdout
 
 
+@LONG_BUILD
 @pytest.mark.parametrize("target", TARGETS)
 def test_fuzz_seeds(request: pytest.FixtureRequest, seeds: Path, target: str) -> None:
     name = f"fuzz_{target}"

@@ -106,7 +106,7 @@ class FakeServer:
             self.received.append(name)
             for answer in self.script(name, values, frame) or ():
                 if isinstance(answer, threading.Event):
-                    assert answer.wait(20)
+                    assert answer.wait(60)
                 else:
                     lane.sendall(answer)
 

@@ -176,7 +176,7 @@ launch("cuGraphAddHostNode", Host(function, 7))
 print(cuda.result("cuStreamSynchronize", stream))
 held = made("cuUserObjectCreate", c_void_p(1), end, 1, 1)
 cuda.result("cuUserObjectRelease", held, 1)
-print(over.wait(20), seen)
+print(over.wait(60), seen)
 """,
         )
     assert output == "911\nTrue [7]\n"

@@ -24,7 +24,7 @@ from rgpu_common.wire.welcome import encode_welcome
 from shim.fake_memory import OUTSIDE, Memory
 from shim.fake_server import FakeServer, take_frame
 
-SECONDS = 20
+SECONDS = 60
 OPEN = session_pb2.SESSION_STATE_OPEN
 SOURCE = """
 from ctypes import byref, c_void_p

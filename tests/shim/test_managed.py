@@ -111,11 +111,11 @@ size = 1 << 20
 a, b, plain = managed(size), managed(size), cuda.alloc(size)
 here = (ctypes.c_char * size).from_address(a)
 there = (ctypes.c_char * size).from_address(b)
-here[:] = b"x" * size
+here.raw = b"x" * size
 ordinary = ctypes.create_string_buffer(size)
 n = c_size_t(size)
 cuda("cuMemcpyHtoD_v2", c_uint64(plain), c_void_p(a), n)      # named as host memory
-here[:] = b"y" * size                                      # the copy has its bytes
+here.raw = b"y" * size  # the copy has its bytes
 cuda("cuMemcpyDtoH_v2", c_void_p(b), c_uint64(plain), n)
 assert there.raw == b"x" * size
 cuda("cuMemcpy", c_uint64(b), c_uint64(a), n)
@@ -251,6 +251,7 @@ cuda("cuCtxDestroy_v2", context)
 print("gone", flush=True)
 text[0]
 """,
+        RGPU_LEASE="killed",
     )
     assert (code, output) == (-11, "gone\n"), errors
 

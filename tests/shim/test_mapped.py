@@ -116,7 +116,7 @@ go = c_void_p()
 cuda("cuStreamCreate", byref(go), 1)
 cuda("cuStreamWaitValue32_v2", stream, c_uint64(flag), 1, 0)
 cuda("cuMemcpyHtoDAsync_v2", c_uint64(target), c_void_p(host), c_size_t(size), stream)
-text[:] = b"q" * size                     # the stream has not come to the copy yet
+text.raw = b"q" * size  # the stream has not come to the copy yet
 cuda("cuStreamWriteValue32_v2", go, c_uint64(flag), 1, 0)
 cuda("cuStreamSynchronize", stream)
 assert cuda.download(target, size) == b"q" * size

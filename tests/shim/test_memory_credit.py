@@ -83,7 +83,7 @@ def timed(
 
 
 def check(server: str, source: str, **extra: str) -> None:
-    extra = {"RGPU_MEMORY": MEMORY, **extra}
+    extra = {"RGPU_MEMORY": MEMORY, "RGPU_LEASE": "credit", **extra}
     code, output, errors = clients.run(server, START + source + "\nprint('ok')\n", **extra)
     assert (code, output) == (0, "ok\n"), errors
 

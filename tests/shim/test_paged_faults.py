@@ -26,6 +26,8 @@ def work(w):
     w.launch(0, 1000, 1, w.streams[1])
     cuda("cuStreamSynchronize", w.streams[1])
 """
+# The session of a program that a signal ends stays for a while, and must not be in the way of others.
+LEASE = {"RGPU_LEASE": "faults"}
 NULL = "print('now', flush=True)\nctypes.string_at(0)\n"
 
 
@@ -43,14 +45,14 @@ def test_the_handler_of_the_program_gets_the_other_faults(server: str, when: str
         + "    assert w.words[:] == [turn] * 1000\n"
         + NULL
     )
-    code, output, errors = clients.run(server, source)
+    code, output, errors = clients.run(server, source, **LEASE)
     assert (code, output) == (-11, "now\n"), errors
     assert "Fatal Python error: Segmentation fault" in errors
 
 
 def test_other_faults_end_a_program_without_a_handler(server: str) -> None:
     code, output, _ = clients.run(
-        server, START + "cuda.open()\nw = words(1000)\nwork(w)\nw.words[0]\n" + NULL
+        server, START + "cuda.open()\nw = words(1000)\nwork(w)\nw.words[0]\n" + NULL, **LEASE
     )
     assert (code, output) == (-11, "now\n")
 
@@ -65,7 +67,7 @@ cuda.free(w.device)
 print("freed", flush=True)
 w.words[1]
 """
-    code, output, _ = clients.run(server, START + source)
+    code, output, _ = clients.run(server, START + source, **LEASE)
     assert (code, output) == (-11, "freed\n")
 
 
@@ -108,7 +110,7 @@ if child == 0:  # a session of its own
 work(w)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), w.words[5])
 """
-    code, output, errors = clients.run(server, START + source)
+    code, output, errors = clients.run(server, START + source, **LEASE)
     assert (code, output) == (0, "-11 1\n1 2\n"), errors
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from helpers.channel_values import module_of, rows_of, values
 from helpers.corrupt import corrupted_words, hostile_words, prefixes
+from helpers.counts import count
 from helpers.native_abi import REFUSED, UNKNOWN, channel_roundtrip
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
     from cudaspec.message import Message
 
-QUICK = settings(max_examples=30, deadline=None, database=None)
+EXAMPLES = count("RGPU_WIRE_EXAMPLES", 10, 30)
+QUICK = settings(max_examples=EXAMPLES, deadline=None, database=None)
 ALL = [
     pytest.param(channel, message, id=f"{channel}-{message.name}")
     for channel, rows in channels().items()
@@ -62,7 +64,7 @@ def test_round_trip(channel: str, message: Message, data: st.DataObject) -> None
 
 
 @pytest.mark.parametrize(("channel", "message"), ALL)
-@settings(QUICK, max_examples=10)
+@settings(QUICK, max_examples=max(1, EXAMPLES // 3))
 @given(data=st.data(), mask=st.integers(1, 0xFFFFFFFF))
 def test_every_word_corrupted(
     channel: str, message: Message, data: st.DataObject, mask: int

@@ -7,6 +7,7 @@ import struct
 
 import pytest
 from helpers.corrupt import corrupted_words, hostile_words, prefixes
+from helpers.counts import count
 from helpers.native_abi import REFUSED, UNKNOWN, command_roundtrip
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,7 +34,7 @@ SIDES = [
     for row in COMMANDS
     for reply in (False, True)
 ]
-QUICK = settings(max_examples=15, deadline=None, database=None)
+QUICK = settings(max_examples=count("RGPU_WIRE_EXAMPLES", 5, 15), deadline=None, database=None)
 
 
 def _value(field: Field) -> st.SearchStrategy[Value]:

@@ -8,7 +8,7 @@ import pytest
 
 from rgpu_common.wire.frame import Flags
 from rgpu_common.wire.messages import Control, Notice, encode_message
-from worker.client import LEGACY, PER_THREAD, Client, session
+from worker.client import LEGACY, PER_THREAD, SECONDS, Client, session
 
 MIB = 1 << 20
 PIECE = 256 << 10  # what copies are cut into
@@ -318,7 +318,7 @@ def test_a_client_that_never_answers_a_pull_can_still_go() -> None:
         client.post("rgpuCopyHtoDPull", dst=address, pitch=0, width=4096, height=1, stream=LEGACY)
         client.notice(Notice.PULL)
         client.bye()
-        assert client.process.wait(10) == 0
+        assert client.process.wait(SECONDS) == 0
 
 
 def test_the_last_frame_of_a_delivery_is_marked() -> None:

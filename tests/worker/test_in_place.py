@@ -7,7 +7,7 @@ import random
 
 from rgpu_common.wire.frame import MAX_BULK_BYTES, Kind
 from rgpu_common.wire.messages import Notice
-from worker.client import LEGACY, session
+from worker.client import LEGACY, SECONDS, session
 
 MIB = 1 << 20
 
@@ -68,7 +68,7 @@ def test_a_client_that_reads_nothing_can_still_go() -> None:
         address = client.alloc(16 * MIB)
         client.post("rgpuCopyDtoH", src=address, pitch=0, width=16 * MIB, height=1, stream=LEGACY)
         client.bye()
-        assert client.process.wait(10) == 0
+        assert client.process.wait(SECONDS) == 0
 
 
 def test_bytes_from_the_host_are_received_where_they_belong() -> None:

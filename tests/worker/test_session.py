@@ -8,7 +8,7 @@ from rgpu_common.wire.fields import Band
 from rgpu_common.wire.hello import OpcodeHash
 from rgpu_common.wire.refused import Refused
 from rgpu_common.wire.welcome import Welcome
-from worker.client import BAND, DEVICE_BYTES, Gone, hello, session, worker
+from worker.client import BAND, DEVICE_BYTES, SECONDS, Gone, hello, session, worker
 
 EVERYTHING = Band(1 << 16, (1 << 47) - (1 << 20))  # the worker itself lies in it
 
@@ -121,7 +121,7 @@ def test_the_process_ends_with_its_client(lane: str) -> None:
             client.control.socket.close()
         else:
             client.bye()
-        assert client.process.wait(10) == 0
+        assert client.process.wait(SECONDS) == 0
 
 
 def test_the_process_ends_although_a_stream_never_will() -> None:
@@ -134,4 +134,4 @@ def test_the_process_ends_although_a_stream_never_will() -> None:
         client.post("rgpuMemFree", dptr=address)
         assert client.call("rgpuPing", echo=3)["echo"] == 3
         client.bye()
-        assert client.process.wait(10) == 0
+        assert client.process.wait(SECONDS) == 0
