@@ -20,13 +20,13 @@ TRANSPORTS = ["shm", "tcp", *(pytest.param(name, marks=FULL) for name in ("unix"
 
 @pytest.fixture(scope="package")
 def running() -> Iterator[Server]:
-    """A server for all tests that leave it running.
+    """A server for all tests that leave it running, with room for many leases.
 
     A test whose program asks for its own amount of memory, or is killed, names a lease of its own:
     the session of a killed program stays for a while.
     """
     config = pki.config(more='[leases]\nmemory = "256MiB"')
-    with Server(*GRPC, device="emulated:4GiB", tls=config) as server:
+    with Server(*GRPC, device="emulated:64GiB", tls=config) as server:
         yield server
 
 

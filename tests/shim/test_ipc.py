@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from helpers import clients, pki
-from helpers.agent import GRPC
-from helpers.server import Server
+from helpers import clients
 from helpers.sharing import LEASE, MIB, START, await_used, processes
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Server]:
-    """A server with room for the lease of each test."""
-    with Server(*GRPC, device="emulated:64GiB", tls=pki.config()) as server:
-        yield server
 
 
 @pytest.fixture

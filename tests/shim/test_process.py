@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,24 +54,31 @@ assert not answers
 """
 
 
+@pytest.fixture(scope="module")
+def own() -> Iterator[Server]:
+    """A server whose workers are killed."""
+    with Server(device="emulated:1GiB") as running:
+        yield running
+
+
 @pytest.mark.parametrize("transport", ["unix", "shm", "tcp"])
-def test_everybody_who_waits_learns_that_the_worker_died(transport: str) -> None:
-    with Server(device="emulated:1GiB") as own:
-        client = clients.start(
-            own.address(transport),
-            WAITERS
-            + """
+def test_everybody_who_waits_learns_that_the_worker_died(own: Server, transport: str) -> None:
+    client = clients.start(
+        own.address(transport),
+        WAITERS
+        + """
 print("waiting")
 for thread in threads:
     thread.join()
 print(sorted(set(answers.values())), len(answers), cuda.result("cuCtxSynchronize"))
 """,
-        )
-        assert client.stdout is not None
-        assert client.stdout.readline() == "waiting\n"
-        for worker in own.children():
-            os.kill(worker, signal.SIGKILL)
-        output, errors = client.communicate(timeout=20)
+        RGPU_LEASE=transport,
+    )
+    assert client.stdout is not None
+    assert client.stdout.readline() == "waiting\n"
+    for worker in own.children():
+        os.kill(worker, signal.SIGKILL)
+    output, errors = client.communicate(timeout=60)
     assert output == "[911] 5 911\n"
     assert errors.count("rgpu:") == 1, errors
 

@@ -4,12 +4,8 @@ transport.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from helpers import clients, pki
-from helpers.agent import GRPC
-from helpers.server import Server
+from helpers import clients
 from helpers.sharing import LEASE, MIB, START, Process, await_used, processes
 
 MAPS = """
@@ -31,16 +27,10 @@ def shown(handle, size):
 """
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Server]:
-    with Server(*GRPC, device="emulated:64GiB", tls=pki.config()) as server:
-        yield server
-
-
 @pytest.fixture
 def lease(request: pytest.FixtureRequest) -> str:
     """A lease of the test's own."""
-    return "".join(c if c.isalnum() else "-" for c in request.node.name)[-60:]
+    return "shareable-" + "".join(c if c.isalnum() else "-" for c in request.node.name)[-50:]
 
 
 def _descriptor(process: Process, handle: str = "h") -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -23,24 +24,41 @@ DEFAULT_POOL = 1 << 63
 
 
 @contextmanager
+def lazy_compiler() -> Iterator[socket.socket]:
+    """The worker's end of a connection to a compiler, which starts when the worker asks it for
+    something: most sessions of tests load no module.
+    """
+    ours, theirs = socket.socketpair()
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        if theirs.recv(1, socket.MSG_PEEK):
+            command = [sys.executable, "-m", "rgpu_emu.compiler", "--fd", str(theirs.fileno())]
+            started.append(subprocess.Popen(command, pass_fds=(theirs.fileno(),)))
+            theirs.close()
+
+    waits = threading.Thread(target=start)
+    waits.start()
+    try:
+        yield ours
+    finally:
+        ours.close()
+        waits.join(SECONDS)
+        theirs.close()
+        for compiler in started:
+            compiler.wait(SECONDS)
+
+
+@contextmanager
 def leased(
     limit: int = LIMIT, page: LeasePage | None = None, **environment: str
 ) -> Iterator[tuple[Client, LeasePage]]:
     """A session under a lease whose page the test writes."""
     page = page or LeasePage(limit)
-    ours, theirs = socket.socketpair()
-    compiler = subprocess.Popen(
-        [sys.executable, "-m", "rgpu_emu.compiler", "--fd", str(theirs.fileno())],
-        pass_fds=(theirs.fileno(),),
-    )
-    theirs.close()
-    try:
-        with pooled("--no-sandbox", **environment) as warm:
-            client = open_session(warm, page, compiler=ours.fileno())
-            ours.close()
-            yield client, page
-    finally:
-        compiler.wait(SECONDS)
+    with lazy_compiler() as compiler, pooled("--no-sandbox", **environment) as warm:
+        client = open_session(warm, page, compiler=compiler.fileno())
+        compiler.close()
+        yield client, page
 
 
 def held(client: Client, page: LeasePage, limit: int = LIMIT) -> int:

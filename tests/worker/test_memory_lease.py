@@ -100,7 +100,7 @@ def test_a_refusal_waits_only_while_another_process_is_freeing() -> None:
         assert holder.result("rgpuContextSynchronize", ctx=10).status == 0
         wait_until(lambda: other.result("rgpuMemGetInfo").values["free"] == LIMIT - 4096)
         holder.alloc(50 * MIB)
-        assert best(10, other, 60 * MIB) < 0.4, "nobody frees anything"
+        assert best(40, other, 60 * MIB) < 0.4, "nobody frees anything"
 
 
 def test_a_worker_that_dies_while_it_frees_delays_nobody() -> None:
@@ -112,7 +112,7 @@ def test_a_worker_that_dies_while_it_frees_delays_nobody() -> None:
         one.process.wait()
         page.native.rgpu_lease_clear_slot(page.address, 0)  # as the daemon does
         other.alloc(LIMIT)
-        assert best(10, other, MIB) < 0.05
+        assert best(40, other, MIB) < 0.05
 
 
 def test_a_refusal_is_counted_once() -> None:
