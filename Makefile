@@ -8,7 +8,7 @@ BUILD ?= build/dev
 PAGES := $(shell git ls-files '*.md' ':!docs/reference/cuda.md' ':!docs/reference/nvml.md' ':!docs/reference/ptx.md' ':!tests/spec/golden' 2>/dev/null)
 CXX_FILES := $(shell git ls-files '*.cc' '*.h' ':!tests/spec/golden' 2>/dev/null)
 
-.PHONY: dev gen man site page page-check pictures check tidy test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick fuzz-seam compat gpu-check demo-cluster demo-manager containers k8s k8s-record format wheel wheel-test clean
+.PHONY: dev gen man site page page-check pictures check tidy test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick fuzz-seam fuzz-targets compat soak gpu-check demo-cluster demo-manager containers k8s k8s-record format wheel wheel-test clean
 
 dev: ## a virtual environment with everything, rgpu installed in it
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +30,7 @@ gen: ## regenerate what is generated and committed (protobuf code, lock, pages)
 	PYTHONPATH=. $(BIN)/python scripts/gen_json_page.py
 	$(BIN)/python scripts/gen_metrics_page.py
 	$(BIN)/python scripts/gen_tests_page.py
+	cd scripts && $(abspath $(BIN))/python -m soak --page
 	$(MAKE) man
 
 man: ## man pages and the shells' completion, from the parsers of what is installed
@@ -96,14 +97,15 @@ bench: ## the figures of docs/reference/benchmarks.md
 
 FUZZ_TARGETS := frame_reader graph_definition handshake channels commands chunks http2 image probe ring zip
 FUZZ_SECONDS ?= 20
-fuzz: fuzz-build ## libFuzzer on everything that reads bytes of a peer (needs clang)
+fuzz: fuzz-targets fuzz-kernels ## random input for everything that reads bytes of a peer, and random PTX
+
+fuzz-targets: fuzz-build ## libFuzzer on everything that reads bytes of a peer (needs clang)
 	$(BIN)/python fuzz/seeds.py build/seeds
 	set -e; for target in $(FUZZ_TARGETS); do \
 	  mkdir -p build/corpus/$$target; \
 	  build/fuzz/fuzz/fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -timeout=10 -verbosity=0 -print_final_stats=1 \
 	    -artifact_prefix=build/ build/corpus/$$target build/seeds/$$target; \
 	done
-	$(MAKE) fuzz-kernels
 
 fuzz-kernels: ## random PTX against an interpreter, on a server of its own (needs no clang)
 	$(BIN)/python fuzz/kernels --seconds $(FUZZ_SECONDS) --keep build
@@ -123,6 +125,11 @@ compat: ## other programs' own test suites over the wire: hours; PROGRAMS="numba
 	$(BIN)/python -m pip install '.[test]'
 	$(BIN)/pytest tests/compat/test_nvjitlink.py --run-compat
 	cd tests && $(abspath $(BIN))/python -m compat.runner $(PROGRAMS)
+
+PARTS ?=
+soak: ## long counts, more than a day; PARTS="cluster-kills fuzz-ring" are some, PARTS=--list shows them
+	$(if $(filter --list,$(PARTS)),,$(BIN)/python -m pip install '.[test]')
+	cd scripts && $(abspath $(BIN))/python -m soak $(PARTS)
 
 gpu-check: ## the same programs in process and over the wire on NVIDIA's driver
 	$(PYTHON) tests/gpu/check.py
