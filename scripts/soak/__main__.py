@@ -88,7 +88,7 @@ def _part(part: Part) -> bool:
     told = results.counts_in_words(counts) or "no counts"
     print(f"{part.name}: {part.title}; {told}", flush=True)
     log = LOGS / f"{part.name}.log"
-    run = run_part(part, counts, log)
+    run = run_part(part, counts, log, part.deadline_seconds)
     with results.changed(parts.PARTS) as kept:
         kept.runs[part.name] = run
     if run.result != PASSED:
@@ -104,13 +104,13 @@ def counts_of(part: Part, environment: Mapping[str, str]) -> dict[str, int]:
     return {name: int(environment.get(name, count)) for name, count in part.counts.items()}
 
 
-def run_part(part: Part, counts: Mapping[str, int], log: Path) -> Run:
-    """Runs a part's command to its end, at most its deadline, with its output in `log`."""
+def run_part(part: Part, counts: Mapping[str, int], log: Path, most_seconds: float) -> Run:
+    """Runs a part's command, at most so long, with its output in `log`."""
     began, before, load = datetime.now(timezone.utc), results.commit(), os.getloadavg()[0]
     start = time.monotonic()
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as output, _started(part, counts, output.fileno()) as process:
-        in_time = _watch(process, part, log)
+        in_time = _watch(process, part, log, most_seconds)
     seconds = round(time.monotonic() - start)
     seen = part.seen(log.read_text(errors="replace"))
     result = ENDED if not in_time else PASSED if process.returncode == 0 and seen else FAILED
@@ -153,10 +153,10 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _watch(process: subprocess.Popen[bytes], part: Part, log: Path) -> bool:
+def _watch(process: subprocess.Popen[bytes], part: Part, log: Path, most_seconds: float) -> bool:
     """Waits for the process, says how far it is, and returns whether it ended in time."""
     start = time.monotonic()
-    while (left := start + part.deadline_seconds - time.monotonic()) > 0:
+    while (left := start + most_seconds - time.monotonic()) > 0:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(min(left, SECONDS_BETWEEN_LINES))
             return True

@@ -24,9 +24,12 @@ PAGE = ROOT / "docs" / "reference" / "soak.md"
 # What is built, and what a part runs besides. `make compat` writes its results there.
 PRODUCT = (
     "rgpu_client", "rgpu_server", "rgpu_cluster", "rgpu_emu", "rgpu_common", "netprobe", "cudaspec",
-    "protos", "pyproject.toml", "CMakeLists.txt",
+    "protos", "CMakeLists.txt",
 )  # fmt: skip
-TESTED = (*PRODUCT, "tests", "fuzz", "benchmarks", ":!tests/compat/results.json")
+TESTED = (
+    *PRODUCT, "pyproject.toml", "tests", "fuzz", "benchmarks", ":!*.md",
+    ":!tests/compat/results.json",
+)  # fmt: skip
 PASSED, FAILED, ENDED = "passed", "failed", "ended by its deadline"
 CHANGES = "+changes"
 INTRO = """# Long runs
@@ -99,9 +102,9 @@ class Results:
         return "\n".join(lines) + "\n"
 
     @classmethod
-    def loaded(cls, path: Path = RESULTS) -> Results:
+    def loaded(cls) -> Results:
         """Reads what is kept. Without a file nothing ran."""
-        kept: dict[str, Any] = json.loads((path.exists() and path.read_text()) or "{}")
+        kept: dict[str, Any] = json.loads((RESULTS.exists() and RESULTS.read_text()) or "{}")
         release = kept.get("release")
         runs = {name: Run(**run) for name, run in kept.get("runs", {}).items()}
         return cls(runs, Release(**release) if release else None)
@@ -116,19 +119,19 @@ class Results:
 
 
 @contextmanager
-def changed(parts: Sequence[Part], path: Path = RESULTS, page: Path = PAGE) -> Iterator[Results]:
+def changed(parts: Sequence[Part]) -> Iterator[Results]:
     """Yields what is kept, and writes it and the page at the end.
 
     Runs of other parts may end at the same time, so only one has the file.
     """
-    with path.open("a+") as file:
+    with RESULTS.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        results = Results.loaded(path)
+        results = Results.loaded()
         # A shallow clone knows no release.
         results.release = newest_release() or results.release
         yield results
-        path.write_text(results.text())
-        page.write_text(results.page(parts))
+        RESULTS.write_text(results.text())
+        PAGE.write_text(results.page(parts))
 
 
 def newest_release() -> Release | None:
