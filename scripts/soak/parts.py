@@ -263,15 +263,14 @@ PARTS = (
 
 
 def chosen(patterns: list[str]) -> list[Part]:
-    """Returns the parts with these names, in their order here; all if none is named.
+    """Returns the parts with these names, in this order; all if none is named.
 
     A name may be a pattern, as `fuzz-*`. ValueError: no part has a name.
     """
-    for pattern in patterns:
-        if not fnmatch.filter([part.name for part in PARTS], pattern):
+    wanted: dict[str, Part] = {}
+    for pattern in patterns or ["*"]:
+        named = {part.name: part for part in PARTS if fnmatch.fnmatchcase(part.name, pattern)}
+        if not named:
             raise ValueError(f"no part is named {pattern}; `--list` shows the parts")
-    return [
-        part
-        for part in PARTS
-        if not patterns or any(fnmatch.fnmatchcase(part.name, one) for one in patterns)
-    ]
+        wanted |= named
+    return list(wanted.values())
