@@ -54,8 +54,13 @@ def main() -> int:
         kept = results.Results.loaded()
         chosen = [part for part in chosen if kept.due(part)]
     # A shell that starts this in the background has it ignore SIGINT, and so would the parts.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    passed = [_part(part) for part in chosen]
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        passed = [_part(part) for part in chosen]
+    except KeyboardInterrupt:
+        print("make soak: interrupted; nothing is kept of the part that ran", file=sys.stderr)
+        return 130
     print(f"{sum(passed)} of {len(passed)} parts passed")
     return 0 if all(passed) else 1
 
