@@ -104,7 +104,8 @@ def pytest(
     """
     # The part's deadline stands for those of single tests.
     command = ["{python}", "-m", "pytest", *words, "--timeout=0", "-o", "faulthandler_timeout=0"]
-    command += ["-n", "auto", "--dist=load"] if spread else ["-n", "0", "-s"]
+    processes = len(os.sched_getaffinity(0))
+    command += ["-n", str(processes), "--dist=load"] if spread else ["-n", "0", "-s"]
     seen = found(PYTEST, says) if says else found(PYTEST)
     return Part(name, title, tuple(command), minutes, seen, counts, programs=programs)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import runpy
+import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +161,7 @@ def test_a_part_is_due_without_a_run_that_stands() -> None:
 
 
 @pytest.fixture
-def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A git tree with one file, which the command takes for the project."""
     monkeypatch.setattr(results, "ROOT", tmp_path)
     monkeypatch.setattr(command, "ROOT", tmp_path)
@@ -171,7 +173,10 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "--quiet", "-m", "one")
-    return tmp_path
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield tmp_path
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def git(folder: Path, *words: str) -> None:
@@ -242,6 +247,18 @@ def test_the_exit_status_tells(
         assert "a reason" in output
         assert kept["bad"].result == "failed"
         assert "- `bad` failed\n" in (tree / "soak.md").read_text()
+
+
+def test_a_command_that_is_told_to_end_ends_its_part_and_keeps_nothing_of_it(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = f"echo $$ >{tree}/shell; kill -TERM {os.getpid()}; sleep 600; echo 1 passed"
+    monkeypatch.setattr(parts, "PARTS", (of_shell(script),))
+    monkeypatch.setattr(results, "not_installed", lambda: "")
+    monkeypatch.setattr(sys, "argv", ["soak"])
+    assert command.main() == 130
+    assert not Results.loaded().runs
+    assert not Path("/proc", (tree / "shell").read_text().strip()).exists()
 
 
 def test_another_code_than_the_installed_is_refused(
