@@ -14,6 +14,7 @@ import pytest
 from helpers import clients, pki
 from helpers.builder import run
 from helpers.command import rgpu_command
+from helpers.needs import needs
 from helpers.server import Server
 from helpers.waiting import wait_until
 
@@ -73,6 +74,7 @@ def hold(server: Server, **settings: str) -> subprocess.Popen[str]:
     return client
 
 
+@needs("root")  # who may read the environment of a worker
 def test_a_worker_has_no_rights(server: Server) -> None:
     client = hold(server)
     for pid in server.children():

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from helpers import clients
+from helpers.needs import needs
 from helpers.server import Server
 from helpers.waiting import wait_until
 from transport.lanes import HELLO, RECORD, ByHand, connect, frame, refusal, resumed
@@ -140,6 +141,7 @@ def test_guesses_keep_nobody_from_going_on(server: Server, honest: ByHand) -> No
     honest.command = connection
 
 
+@needs("root")  # who may look into a worker
 def test_resumes_by_the_hundred_leave_one_connection(server: Server, honest: ByHand) -> None:
     """The client reads no answer. Each RESUME replaces the connection before, and others are served
     meanwhile.

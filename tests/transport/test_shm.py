@@ -143,6 +143,7 @@ def test_a_free_in_the_middle_of_a_copy(server: Server) -> None:
     assert run(server.address("shm"), FREES, RGPU_MEMORY="256MiB")[0] == "True\n"
 
 
+@needs("root")  # who may look into a worker
 def test_a_worker_that_dies_in_a_copy_is_an_error(server: Server) -> None:
     source = """
     cuda.open()
@@ -192,6 +193,7 @@ def worker_of(client: int) -> int:
     return worker
 
 
+@needs("root")  # who may look into a worker
 def test_nothing_is_left_of_sessions_and_deaths(server: Server) -> None:
     shared = set(os.listdir("/dev/shm"))
     assert server.process is not None
