@@ -11,9 +11,18 @@ from typing import Any
 import pytest
 from helpers.counts import ALL, runs_all
 from helpers.needs import CONTAINERS, Needing, required
+from helpers.order import Durations, place
+from helpers.rewriting import rewrite_together
 from helpers.telling import note_test
 from helpers.turns import Turns
-from helpers.undisturbed import remember_error, repetitions, run_undisturbed
+from helpers.undisturbed import (
+    measures,
+    must_be_alone,
+    remember_error,
+    repetitions,
+    run_beside_others,
+    run_undisturbed,
+)
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,6 +41,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--all",
         action="store_true",
         help="also run tests marked `full`, and repeat others more often",
+    )
+    parser.addoption(
+        "--write-longest", action="store_true", help="write tests/longest.txt from this run"
     )
     parser.addoption("--run-compat", action="store_true", help="also run what `make compat` needs")
     parser.addoption(
@@ -73,6 +85,8 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory(prefix="rgpu-turns-")
         config.stash[TURNS] = folder.name
         config.add_cleanup(folder.cleanup)
+        if config.getoption("--write-longest"):
+            config.pluginmanager.register(Durations())
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -81,32 +95,57 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["turns"] = node.config.stash[TURNS]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Shares out the rewriting of assertions between the processes that run tests."""
+    folder = _turns(session.config)
+    if folder is not None:
+        arguments = [Path(argument.partition("::")[0]) for argument in session.config.args]
+        files = [
+            file
+            for path in map(Path.absolute, arguments)
+            for file in ([path] if path.is_file() else sorted(path.rglob("test_*.py")))
+            if not pytest_ignore_collect(file, session.config)
+        ]
+        rewrite_together(session.config, dict.fromkeys(files), folder)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves tests marked `full` out unless asked for.  Puts tests that must be alone behind all
-    others: then few others have to wait for them.
-    """
+    """Leaves tests marked `full` out unless asked for.  Orders the rest so that the run ends soon."""
     if not runs_all():
         left_out = [item for item in items if item.get_closest_marker("full")]
         if left_out:
             config.hook.pytest_deselected(items=left_out)
             items[:] = [item for item in items if not item.get_closest_marker("full")]
-    items.sort(key=_alone)
+    longest_first = hasattr(config, "workerinput")
+    items.sort(key=lambda item: place(item, longest_first=longest_first))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Gives each test its turn.  The wait for it does not count towards the test's time limit."""
-    folder = getattr(item.config, "workerinput", {}).get("turns")
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """Gives each test its turn.  The wait for it does not count towards the test's time limit.
+
+    A test that measures has two turns if a figure is off in the first: the second is alone.
+    """
+    folder = _turns(item.config)
     if folder is None:
         return (yield)
-    with Turns(Path(folder)).turn(alone=_alone(item)):
-        return (yield)
+    alone = must_be_alone(item)
+    with Turns(folder).turn(alone=alone):
+        done: object = yield
+    if must_be_alone(item) and not alone:
+        return item.ihook.pytest_runtest_protocol(item=item, nextitem=nextitem)
+    return done
 
 
 @pytest.hookimpl(specname="pytest_runtest_protocol")
-def pytest_runtest_protocol_alone(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Judges a test that measures time by a run in which the host left us the processors."""
-    return run_undisturbed(item, nextitem) if _alone(item) else None
+def pytest_runtest_protocol_figures(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Judges a test that measures time by a run in which others left us the processors."""
+    if must_be_alone(item):
+        return run_undisturbed(item, nextitem)
+    return run_beside_others(item, nextitem) if measures(item) else None
 
 
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
@@ -127,5 +166,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(sentence)
 
 
-def _alone(item: pytest.Item) -> bool:
-    return item.get_closest_marker("alone") is not None
+def _turns(config: pytest.Config) -> Path | None:
+    """Returns the folder that all processes of this run share; None if there is only one."""
+    folder = getattr(config, "workerinput", {}).get("turns")
+    return Path(folder) if folder is not None else None

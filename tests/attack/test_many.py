@@ -17,7 +17,7 @@ from quota.tenant import MS, Run, tenants, union
 from attack.door import Lane
 from rgpu_common.wire.welcome import Welcome
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.measures
 
 MIB = 1 << 20
 LONG = 100 * MS

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 import pytest
 from helpers.clients import environment
 from helpers.command import WEAK_ISOLATION, rgpu_command
+from helpers.figures import figures
 from helpers.links import GBIT, MS, Namespace, Network, Shape
 from helpers.waiting import wait_until
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.measures
 
 PORT = "7700"
 LOCAL = {"cubic", "reno"}
@@ -70,9 +71,12 @@ def test_a_long_way_is_not_taken_for_a_full_one(
     ) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == "open\n"
+        found = set()
         # Both lanes, at both ends.
         for space, address in ((client, link.a), (server, link.b)):
             wait_until(lambda space=space, address=address: len(controls(space, address)) == 2)
-            assert set(controls(space, address)) <= wanted
-        program.communicate("\n", timeout=30)
+            found |= set(controls(space, address))
+        program.communicate("\n", timeout=60)
     assert program.returncode == 0
+    with figures():
+        assert found <= wanted  # the ends measure the way

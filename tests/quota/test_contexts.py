@@ -7,8 +7,6 @@ from helpers.server import Server
 
 from quota.tenant import MS, PTX, Tenant, in_thread, overlap, tenants
 
-pytestmark = pytest.mark.alone
-
 MIB = 1 << 20
 VICTIM = {"lease_key": "v", "share_request_ppm": 900_000, "memory_bytes": 64 * MIB}
 TAKER = {

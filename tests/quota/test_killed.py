@@ -1,6 +1,6 @@
 """Programs that are killed while they have work on the device.
 
-The server holds a session without a connection for ten seconds. Others do not wait for that if the
+The server holds a session without a connection for a minute. Others do not wait for that if the
 client's process is known to be dead.
 """
 
@@ -11,19 +11,18 @@ from collections.abc import Iterator
 
 import pytest
 from helpers import clients
-from helpers.server import Server
+from helpers.server import Server, configured
 from helpers.waiting import wait_until
 
 from quota.tenant import MS, Tenant, tenants
 from rgpu_client.control import ControlClient
 from rgpu_common.endpoints import parse_endpoint
 
-pytestmark = pytest.mark.alone
-
 MIB = 1 << 20
 VICTIM = {"lease_key": "v", "share_request_ppm": 500_000, "memory_bytes": 64 * MIB}
 CULPRIT = {"RGPU_LEASE": "a", "RGPU_MEMORY": "64MiB", "RGPU_SHARE": "0.5"}
-SOON = 5.0  # seconds; the server waits twice as long for a client that may come back
+GRACE_SECONDS = 60
+SOON = 30.0  # seconds; the server waits twice as long for a client that may come back
 START = """
 import struct
 from ctypes import byref, c_size_t, c_uint64, c_void_p
@@ -53,8 +52,9 @@ go()
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with Server() as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    config = configured(tmp_path_factory.mktemp("quota"), resume_grace_seconds=GRACE_SECONDS)
+    with Server("--config", config) as running:
         yield running
 
 

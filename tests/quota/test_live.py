@@ -14,7 +14,7 @@ from rgpu_client.control import ControlClient, LeaseRequest, ResizeRequest
 from rgpu_common.errors import ServerError
 from rgpu_common.v1 import lease_pb2
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.measures
 
 MIB = 1 << 20
 KERNEL = 2 * MS
@@ -59,8 +59,8 @@ def test_a_share_is_resized(server: Server, control: ControlClient) -> None:
         assert overlap(*runs) == 0
         # Within a second, and from then on as long as both have work.
         last = min(r[-1].end for r in runs)
-        assert last > done + SECOND
         with figures():
+            assert last > done + SECOND
             before = shares(runs, begin - SECOND // 2, begin)
             after = shares(runs, done + SECOND // 2, last)
             assert before == pytest.approx([0.5, 0.5], abs=NEAR)
@@ -118,15 +118,16 @@ def test_pause_stops_and_resume_goes_on(server: Server, control: ControlClient) 
         # Questions are answered, and the other one goes on alone.
         assert a.call("rgpuMemGetInfo")["total"] == 64 * MIB
         assert len(b.runs()) == 250
-        assert b.runs()[-1].end > paused
         resumed = pass_by(SECOND // 4)
         control.resume(lease)
         runs = a.runs()
         assert len(runs) == 500
         assert a.download(at, 4096) == bytes([7]) * 4096
-        # Work that was on the device at the pause (5 ms of it, and one kernel) drains.
-        assert not [run for run in runs if paused + 50 * MS < run.begin < resumed]
-        assert [run for run in runs if run.begin > resumed]
+        with figures():
+            assert b.runs()[-1].end > paused
+            # Work that was on the device at the pause (5 ms of it, and one kernel) drains.
+            assert not [run for run in runs if paused + 50 * MS < run.begin < resumed]
+            assert [run for run in runs if run.begin > resumed]
 
 
 def test_a_paused_lease_that_begins(server: Server, control: ControlClient) -> None:
@@ -184,8 +185,8 @@ def test_priority_and_weight_shape_the_surplus(
         runs = a.runs(), b.runs()
         begin = max(r[0].begin for r in runs) + SECOND // 4
         end = min(r[-1].end for r in runs)
-        assert end > begin + SECOND // 2
         with figures():
+            assert end > begin + SECOND // 2
             assert shares(runs, begin, end) == pytest.approx(expected, abs=NEAR)
 
 

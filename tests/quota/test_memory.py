@@ -12,7 +12,7 @@ from helpers.waiting import wait_until
 from quota.tenant import MS, Tenant, in_thread, part, tenants
 from rgpu_client.control import ControlClient
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.measures
 
 MIB = 1 << 20
 LIMIT = 64 * MIB

@@ -13,7 +13,7 @@ from rgpu_server.core.tokens import events as on
 from rgpu_server.core.tokens.scheduler import TokenScheduler
 from rgpu_server.core.tokens.share import Share
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.measures
 
 MIB = 1 << 20
 LONG = 60 * MS

@@ -18,8 +18,6 @@ from worker.client import LEGACY
 from quota.tenant import ENDLESS, MS, PTX, Tenant, tenants
 from rgpu_client.control import ControlClient
 
-pytestmark = pytest.mark.alone
-
 MIB = 1 << 20
 HALF = {"share_request_ppm": 500_000, "memory_bytes": 64 * MIB}
 VICTIM = {"lease_key": "v", **HALF}

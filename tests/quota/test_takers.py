@@ -11,7 +11,7 @@ from helpers.server import Server
 from quota.tenant import MS, SECOND, Tenant, in_thread, overlap, part, tenants, union
 from rgpu_client.control import ControlClient
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.measures
 
 MIB = 1 << 20
 KERNEL = 2 * MS

@@ -1,7 +1,8 @@
-"""Which failures of a test that must be alone are judged again, and which are final."""
+"""Which failures of a test that measures are judged again, and which are final."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -86,3 +87,54 @@ def test_an_off_figure_does_not_excuse_what_a_fixture_finds(tmp_path: Path) -> N
     output, ran = run(tmp_path, test, 0.3)
     assert "1 failed, 1 error" in output
     assert ran == 1
+
+
+# The run's lock for tests: a test that is alone holds it exclusively.
+BESIDE = """
+import fcntl
+from pathlib import Path
+import pytest
+from helpers.figures import figures
+@pytest.mark.measures
+@pytest.mark.parametrize("name", NAMES)
+def test(request, name):
+    with Path(request.config.workerinput["turns"], "running").open() as running:
+        try:
+            fcntl.flock(running, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            alone = False
+        except BlockingIOError:
+            alone = True
+    with Path(__file__).with_name(name).open("a") as file:
+        file.write("a" if alone else "b")
+    with figures():
+        assert name != "off beside others" or alone
+        assert name != "off alone, too"
+        assert name != "right beside others" or not alone
+    if name == "off for another reason":
+        raise OSError
+"""
+# Whether each test fails, and its runs: beside others, alone.
+RUNS = {
+    "right beside others": (False, "b"),
+    "off beside others": (False, "ba"),
+    "off alone, too": (True, "ba"),
+    "off for another reason": (True, "b"),
+}
+
+
+def test_a_figure_that_is_off_beside_others_is_judged_again_alone(tmp_path: Path) -> None:
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    shutil.copy(TESTS / "conftest.py", tests)
+    (tests / "test_it.py").write_text(f"NAMES = {list(RUNS)}\n{BESIDE}")
+    words = ["-q", "-rA", "-p", "no:cacheprovider", "--rootdir", tmp_path, "-n", "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, "-o", f"pythonpath={TESTS}", tests],
+        cwd=tmp_path, capture_output=True, text=True, timeout=170, check=False,
+    )  # fmt: skip
+    told = done.stdout + done.stderr
+    for name, (fails, runs) in RUNS.items():
+        assert f"{'FAILED' if fails else 'PASSED'} tests/test_it.py::test[{name}]" in told, told
+        assert (tests / name).read_text() == runs
+        repeated = f"test[{name}]: a figure was off beside other tests: repeated"
+        assert told.count(repeated) == len(runs) - 1

@@ -208,7 +208,7 @@ def test_a_server_that_is_started_again_is_found_again(visitor: Visitor) -> None
         visitor.says("is paused")
 
 
-@pytest.mark.alone
+@pytest.mark.measures
 def test_a_change_is_shown_within_two_seconds(server: Server, visitor: Visitor) -> None:
     visitor.open(address(server.log))
     grant(server, "first")

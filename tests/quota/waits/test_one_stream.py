@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from helpers.server import Server
 
 from quota.tenant import MS, overlap, tenants
 from quota.waits.slow import HOLDS, MIB, SLOW, VICTIM, answer, ask_for_bytes, holds, works
-
-pytestmark = pytest.mark.alone
 
 
 def test_one_whose_bytes_are_long_in_coming(server: Server) -> None:

@@ -6,14 +6,11 @@ from __future__ import annotations
 
 import threading
 
-import pytest
 from helpers.server import Server
 from worker.client import LEGACY
 
 from quota.tenant import MS, Tenant, in_thread, overlap, tenants
 from quota.waits.slow import HOLDS, MIB, SLOW, VICTIM, answer, ask_for_bytes, holds, works
-
-pytestmark = pytest.mark.alone
 
 EVENT = 60
 INVALID_VALUE = 1
