@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import subprocess
 from pathlib import Path
@@ -92,6 +93,13 @@ class Gateway(Telling):
         connection.settimeout(DEADLINE_SECONDS)
         header = parse_header(receive(connection, HEADER_BYTES))
         return connection, decode_preface(receive(connection, header.payload_bytes))
+
+    def is_called_before(self, other: socket.socket) -> bool:
+        """Waits for a connection to accept, or until `other` has bytes or its end to read; returns
+        True for the connection.
+        """
+        heard, _, _ = select.select([self._door, other], [], [], DEADLINE_SECONDS)
+        return self._door in heard
 
     def close_door(self) -> None:
         """Closes the door, so that connections of later clients are not accepted."""

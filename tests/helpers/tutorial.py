@@ -27,7 +27,7 @@ from helpers.ports import free_port
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DEADLINE_SECONDS = 120.0
+DEADLINE_SECONDS = 300.0
 _COMMENT = re.compile(r"<!-- (terminal|exit): (\w+) -->")
 _PORT = re.compile(r"\b77[0-9]{2}\b")
 _NODE = "gpu-node"

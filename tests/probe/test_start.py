@@ -280,7 +280,7 @@ os.execve({sys.executable!r}, [{sys.executable!r}, "-c", "import os; print(os.en
             program.stdin.close()
             assert program.stdout.read() == ""
             program.stdout.close()
-            assert program.wait(10) == 0
+            assert program.wait(60) == 0
             wait_until(lambda: not where.parent.exists())
         finally:
             program.kill()
@@ -302,7 +302,7 @@ def test_a_server_says_how_it_can_be_reached(server: Server) -> None:
 def test_the_api_lists_endpoints_and_devices(server: Server) -> None:
     with grpc.insecure_channel(f"dns:///{server.tcp}", [("grpc.enable_http_proxy", 0)]) as channel:
         stub = network_pb2_grpc.NetworkServiceStub(channel)
-        answer = stub.ListEndpoints(network_pb2.ListEndpointsRequest(), timeout=10)
+        answer = stub.ListEndpoints(network_pb2.ListEndpointsRequest(), timeout=60)
     found = {one.uri: one.local for one in answer.endpoints}
     assert found[server.unix]
     assert not found[f"tcp:{server.tcp}"]

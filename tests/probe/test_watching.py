@@ -221,8 +221,8 @@ def agent(
     finally:
         assert program.stdin is not None
         program.stdin.close()
-        program.wait(10)
-        assert process.wait(10) == 0
+        program.wait(60)
+        assert process.wait(60) == 0
         assert process.stderr is not None
         process.stderr.close()
     assert not folder.exists()

@@ -20,6 +20,7 @@ CONFIG = """
 grace_seconds = 0.2
 [sessions]
 resume_grace_seconds = 0.2
+handshake_seconds = 60
 [quota]
 max_kernel_seconds = 1.5
 [tenants.vip]

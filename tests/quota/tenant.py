@@ -77,8 +77,9 @@ class Tenant(Client):
 
     def __init__(self, server: Server, **fields: object) -> None:
         self.address = server.unix.removeprefix("unix:")
+        first = encode_hello(hello(**fields))
         super().__init__(self._connect(), None, None)  # type: ignore[arg-type]
-        self.send(encode_hello(hello(**fields)))
+        self.send(first)
         frame = self.frame()
         if frame.header.opcode == Handshake.REFUSED:
             self.socket.close()

@@ -53,7 +53,9 @@ go()
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    config = configured(tmp_path_factory.mktemp("quota"), resume_grace_seconds=GRACE_SECONDS)
+    config = configured(
+        tmp_path_factory.mktemp("quota"), resume_grace_seconds=GRACE_SECONDS, handshake_seconds=60
+    )
     with Server("--config", config) as running:
         yield running
 

@@ -86,7 +86,7 @@ def test_a_proxy_that_dies_and_comes_back(server: Server, tmp_path: Path) -> Non
     with Nginx(tmp_path, server.grpc) as proxy, Agent(proxy.address, RGPU_TLS_CA=proxy.ca) as agent:
         client = start_and_open(agent.unix)
         proxy.stop()
-        output, errors = client.communicate("\n", timeout=10)
+        output, errors = client.communicate("\n", timeout=60)
         assert output == "911\n", errors
         assert errors.startswith("rgpu")
         _, output, errors = clients.run(agent.unix, "print(cuda.result('cuInit', 0))")

@@ -154,7 +154,7 @@ def test_who_leaves_finishes_its_calls() -> None:
             assert await call.code() is grpc.StatusCode.OK
 
         with_channel(gateway, work)
-        gateway.process.wait(10)
+        gateway.process.wait(60)
 
 
 def test_many_calls_of_the_api_share_a_connection() -> None:

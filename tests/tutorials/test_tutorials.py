@@ -11,7 +11,6 @@ from helpers.tutorial import Tutorial, blocks_of, pattern_of
 PAGES = sorted(path.name for path in (DOCS / "tutorial").glob("*.md"))
 
 
-@pytest.mark.alone
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", PAGES)
 def test_a_tutorial(page: str, tmp_path: Path) -> None:

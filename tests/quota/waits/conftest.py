@@ -14,6 +14,6 @@ from helpers.server import Server
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     config: Path = tmp_path_factory.mktemp("quota") / "rgpu.toml"
-    config.write_text("[leases]\ngrace_seconds = 0.2\n")
+    config.write_text("[leases]\ngrace_seconds = 0.2\n[sessions]\nhandshake_seconds = 60\n")
     with Server("--config", str(config)) as running:
         yield running
