@@ -22,6 +22,8 @@ def rewrite_together(config: pytest.Config, files: Iterable[Path], folder: Path)
     folder: one for all processes of the run. What is rewritten stands in it if Python was told to
     write no bytecode (PYTHONDONTWRITEBYTECODE), otherwise where pytest keeps it.
     """
+    if rewrite.assertstate_key not in config.stash:
+        return  # --assert=plain
     if sys.dont_write_bytecode:
         _keep_in(folder / "rewritten")
     claims = folder / "claims"

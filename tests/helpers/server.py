@@ -24,7 +24,7 @@ from helpers.needs import is_here, needs
 from helpers.telling import Telling
 
 READY = re.compile(r"^rgpu: serving .* on (?P<where>.+)$")
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 150
 # Arguments for Server: UCX needs an access token or `--insecure`, also at 127.0.0.1.
 UCX = ("--listen", "ucx:127.0.0.1:0", "--insecure")
 # Servers of tests of every transport listen for ucx where the operator has installed the library.
