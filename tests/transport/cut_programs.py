@@ -122,7 +122,7 @@ def go_on(client: subprocess.Popen[str]) -> None:
     client.stdin.flush()
 
 
-def finish(client: subprocess.Popen[str], timeout: float = 60) -> tuple[str, str]:
+def finish(client: subprocess.Popen[str], timeout: float = 150) -> tuple[str, str]:
     """Lets it run to its end: output and errors."""
     output, errors = client.communicate("\n\n", timeout=timeout)
     return output, errors
