@@ -20,26 +20,36 @@ from helpers.waiting import wait_until
 
 from rgpu_common.v1 import agent_pb2, agent_pb2_grpc, cluster_pb2, cluster_pb2_grpc, lease_pb2
 
-GIB = 1 << 30
-_SECONDS = 20
+MIB, GIB = 1 << 20, 1 << 30
+_SECONDS = 60
 
 
 @pytest.fixture(scope="module")
 def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagerProcess]:
-    """A manager with one honest node."""
+    """A manager with one honest node. After all tests an honest program runs on that."""
     folder: Path = tmp_path_factory.mktemp("honest")
     with ManagerProcess() as running, node(running.address, "honest", folder):
         running.has("honest")
         yield running
+        with started(running.address, "-v", "--share", "10%", source=STAYS) as run:
+            assert where(run)[0] == "honest"
+            assert ended(run)[:2] == (0, ["right"])
 
 
 @pytest.fixture(autouse=True)
 def serves_on(manager: ManagerProcess) -> Iterator[None]:
-    """After each test an honest program is placed, and the honest node is what it was."""
+    """After each test an honest request is placed, and the honest node is what it was."""
     yield
-    with started(manager.address, "-v", "--share", "10%", source=STAYS) as run:
-        assert where(run)[0] == "honest"
-        assert ended(run)[0] == 0
+    with grpc.insecure_channel(manager.address) as channel:
+        stub = cluster_pb2_grpc.ManagerServiceStub(channel)
+        asked = submit(
+            wait=True, quota=lease_pb2.Quota(memory_bytes=MIB, share_request_ppm=100_000)
+        )
+        state = next(
+            one for one in stub.Submit(asked, timeout=_SECONDS) if not one.HasField("waiting")
+        )
+        assert state.placed.node == "honest"
+        stub.Withdraw(cluster_pb2.WithdrawRequest(request_id=asked.request_id), timeout=_SECONDS)
     assert "honest" in manager.connected()
 
 
