@@ -14,6 +14,7 @@ import heapq
 from bisect import bisect_left, insort
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -24,8 +25,13 @@ if TYPE_CHECKING:
     from rgpu_cluster.core.request import Request
 
 
+@lru_cache(maxsize=4096)
 def shape_of(request: Request) -> Request:
-    """Returns what is equal for requests that fit in the same places."""
+    """Returns what is equal for requests that fit in the same places.
+
+    A line is tried again after each change, and asks this of the same requests. Making one, which
+    checks it, takes longer than finding it.
+    """
     return replace(request, id="-", tenant="-")
 
 

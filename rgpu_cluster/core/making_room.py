@@ -56,7 +56,7 @@ def plan(pool: Pool, requests: Sequence[Request], paths: Paths, rules: Rules, ta
     its bounds already.
     """
     lowest = min(request.priority for request in requests)
-    asked = [replace(request, priority=lowest) for request in requests]
+    asked = [r if r.priority == lowest else replace(r, priority=lowest) for r in requests]
     table = _Table(pool, asked, paths, rules, taken)
     found = _Trial(table, taken).run()
     if found is None and rules.owed:

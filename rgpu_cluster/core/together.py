@@ -75,7 +75,7 @@ def place_all(
 
 def _orders(entries: Sequence[Entry]) -> int:
     """Returns how many orders are tried. Members that are alike fit in each order or in none."""
-    shapes = {replace(entry.request, id="-", tenant="-") for entry in entries}
+    shapes = {shape_of(entry.request) for entry in entries}
     return max(min(_MOST_ORDERS, len(shapes), _MOST_DECISIONS // len(entries)), 1)
 
 
