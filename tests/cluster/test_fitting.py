@@ -10,7 +10,7 @@ from functools import cache
 from itertools import combinations
 
 import pytest
-from helpers import counts
+from helpers.counts import runs_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +29,7 @@ from rgpu_common.units import PPM
 
 MOST_CARDS = 8
 # Of each seed.
-EXAMPLES = counts.count("RGPU_CLUSTER_GANGS", 25, 50)
+EXAMPLES = 50 if runs_all() else 25
 
 
 def together(pool: Pool, *requests: Request) -> Placed | Refusal:
