@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from typing import Any
 
@@ -39,3 +40,15 @@ def without_addresses(text: str) -> str:
 
 def _shown(character: str) -> str:
     return character if character.isprintable() or character in "\n\t" else "?"
+
+
+def process_end(status: int) -> str:
+    """Names how a process ended, from the status of `subprocess` or `os.waitstatus_to_exitcode`:
+    "SIGSEGV", or "exit code 1".
+    """
+    if status >= 0:
+        return f"exit code {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"

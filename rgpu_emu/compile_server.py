@@ -15,6 +15,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
+from rgpu_common.texts import process_end
 from rgpu_common.wire.compiler import MessageType
 from rgpu_common.wire.frame import WireError
 from rgpu_emu.compile_cache import ModuleStore, ObjectCache
@@ -304,6 +305,7 @@ class Compiler:
         job.sock.close()
         asked = self._works_on.pop(number, 0)
         self._schedule.measured(number, job.processor_seconds(), time.monotonic())
+        print(f"rgpu compiler: a job died: {process_end(error.code)}", file=sys.stderr)
         if self._schedule.died(number) or asked not in self._requests:
             return
         request = self._requests[asked]

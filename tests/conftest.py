@@ -5,11 +5,13 @@ import signal
 import sys
 import tempfile
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.counts import ALL, runs_all
+from helpers.ends import WrongEndError, watch
 from helpers.needs import CONTAINERS, Needing, required
 from helpers.order import Durations, place
 from helpers.rewriting import rewrite_together
@@ -75,6 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Says to all processes of the run what it was asked for.  The process that hands out the tests
     makes the folder of their turns.
     """
+    watch.install()
     if config.getoption("--all"):
         os.environ[ALL] = "1"
     if config.getoption("--run-containers"):
@@ -155,9 +158,34 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         note_test(failed=call.excinfo is not None and not call.excinfo.errisinstance(SKIPS))
 
 
-def pytest_runtest_setup() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, object, object]:
     """Nothing has failed yet."""
     note_test(failed=False)
+    result = yield
+    watch.check()
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """Fails a test beside which a process ended wrongly."""
+    result = yield
+    watch.check()
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """Fails it also for what ends with its fixtures. No test answers for the one before it."""
+    try:
+        result = yield
+        watch.check()
+        return result
+    finally:
+        with suppress(WrongEndError):
+            watch.check()
+        watch.planted.clear()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rgpu_common.errors import RgpuError, ServerError
+from rgpu_common.texts import process_end
 from rgpu_server.core.isolation import Process
 from rgpu_server.gateway.figures import Figures
 from rgpu_server.workers.logs import LogPipe
@@ -204,9 +205,9 @@ class GatewayProcess:
             await self._listen()
             status = self._end()
             log.error(
-                "the gateway for %s: ended with status %d; another one is started",
+                "the gateway for %s: ended with %s; another one is started",
                 self._program.transport,
-                status,
+                process_end(status),
             )
             if loop.time() - started > _STEADY_SECONDS:
                 pause = _FIRST_PAUSE_SECONDS

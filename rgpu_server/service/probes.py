@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from netprobe.identity import make_identity
 from netprobe.respond import responder_command, start_responder
 from rgpu_common.errors import RgpuError
+from rgpu_common.texts import process_end
 from rgpu_common.wire.scalars import Writer
 from rgpu_server.core.isolation import Process
 from rgpu_server.workers.logs import LogPipe
@@ -174,7 +175,8 @@ class Probes:
         status = running.process.wait()
         self._forget(running)
         if status != 0:
-            log.warning("the probe responder ended with %d; the next probe starts another", status)
+            end = process_end(status)
+            log.warning("the probe responder ended with %s; the next probe starts another", end)
 
     def _forget(self, running: _Running) -> None:
         asyncio.get_running_loop().remove_reader(running.pidfd)

@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from rgpu_common.errors import ProtocolError, WorkerError
+from rgpu_common.texts import process_end
 from rgpu_server.tokens import protocol as say
 from rgpu_server.tokens.home import LOG
 from rgpu_server.workers.process import CLEAN_ENVIRONMENT
@@ -220,7 +221,7 @@ class TokenLink:
         status = ""
         if self._process is not None:
             self._process.kill()
-            status = f" with status {self._process.wait()}"
+            status = f" with {process_end(self._process.wait())}"
             self._process = None
         if self._adopted is not None:
             # It may only have left this daemon, and goes on as long as it has workers.

@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 import logging
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rgpu_common.errors import WorkerError
+from rgpu_common.texts import process_end
 from rgpu_common.wire.frame import WireError
 from rgpu_common.wire.worker import MAX_MESSAGE_BYTES, Ready, decode_from_worker
 from rgpu_emu.compile_cache import open_folder
@@ -247,8 +247,8 @@ class Compilers:
             if known is compiler:
                 del self._tenants[tenant]
         if status != 0 and not self._closed:
-            name = signal.Signals(-status).name if status < 0 else f"exit code {status}"
-            log.warning("a PTX compiler ended with %s; the next session starts another", name)
+            end = process_end(status)
+            log.warning("a PTX compiler ended with %s; the next session starts another", end)
 
 
 def first_report() -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from rgpu_common.errors import WorkerError
+from rgpu_common.texts import process_end
 from rgpu_common.wire.frame import WireError
 from rgpu_common.wire.worker import (
     MAX_MESSAGE_BYTES,
@@ -127,6 +128,7 @@ class WorkerProcess:
         self._watcher = watcher
         self._loop = asyncio.get_running_loop()
         self._last_words = ""
+        self._killed = False
         control.setblocking(False)
         self._pidfd = pidfd
         self._control: socket.socket | None = control
@@ -169,6 +171,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """Kills the process."""
+        self._killed = True
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
@@ -237,7 +240,15 @@ class WorkerProcess:
             if self._group.killed():
                 self._last_words = "it used more memory than its ceiling allows"
             self._group.remove()
+        if status < 0 and not self._killed:
+            log.error(
+                "%s, process %d, was ended by %s", self._about(), self.pid, process_end(status)
+            )
         self._watcher.worker_exited(self.number, _reason(status, self._last_words))
+
+    def _about(self) -> str:
+        serving = f" of lease {self.lease}" if self.lease else ""
+        return f"worker {self.number}{serving}"
 
 
 def first_report(options: WorkerOptions) -> str:
@@ -289,11 +300,8 @@ def _environment(options: WorkerOptions) -> dict[str, str]:
 
 def _reason(status: int, last_words: str) -> str:
     if status < 0:
-        try:
-            name = signal.Signals(-status).name
-        except ValueError:
-            name = f"signal {-status}"
-        return f"the worker was ended by {name}" + (f" ({last_words})" if last_words else "")
+        suffix = f" ({last_words})" if last_words else ""
+        return f"the worker was ended by {process_end(status)}{suffix}"
     if last_words:
         return last_words
     return "the worker ended" if status == 0 else f"the worker ended with exit code {status}"

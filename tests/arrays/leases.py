@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
+from helpers.ends import ended
 from quota.tenant import Run, Tenant
 from tokens.harness import Lease, Loop
-from worker.client import SECONDS, Client
+from worker.client import Client
 from worker.warm import pooled
 
 from rgpu_client.arrays.issuer import Issuer
@@ -64,10 +65,8 @@ class ArrayTenant:
     def close(self) -> None:
         self.issuer.close()
         try:
-            self.process.wait(SECONDS)
+            ended(self.process)
         finally:
-            self.process.kill()
-            self.process.wait()
             self.known.close()
 
 
@@ -137,4 +136,4 @@ def driver_tenant(loop: Loop, lease: Lease) -> Iterator[DriverTenant]:
             ours.close()
             yield DriverTenant(client)
     finally:
-        compiler.wait(SECONDS)
+        ended(compiler)

@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+from helpers.ends import ended
 from helpers.figures import figures
 from helpers.waiting import wait_until
 from quota.tenant import MS, SECOND, overlap, part, shares
@@ -130,7 +131,7 @@ def test_an_operation_that_never_ends_is_ended_while_others_wait() -> None:
         wait_until(lambda: arrays.demand().active == 1)
         driver.hold(KERNEL)
         assert len(driver.runs()) == 1
-        arrays.process.wait(30)
+        ended(arrays.process, 1)
         # It was told why: its gate lived on while the operation ran.
         said = arrays.control.recv(4096)
         assert b"quota.max_kernel_seconds" in said

@@ -309,6 +309,7 @@ def test_accounts_charge_a_storage_once() -> None:
 
 def test_every_listed_operator_exists() -> None:
     allowed = Allowed.installed()
+    assert allowed.names
     for name in allowed.names:
         assert allowed.find(name)._schema is not None
 

@@ -39,5 +39,7 @@ def test_another_number_is_refused(issuer: Issuer, use: str) -> None:
 
 @pytest.mark.parametrize("use", USES)
 def test_the_number_of_the_device_is_taken(issuer: Issuer, use: str) -> None:
-    USES[use]("rgpu:0")
-    USES[use](torch.device("rgpu"))
+    for device in ("rgpu:0", torch.device("rgpu")):
+        made = USES[use](device)
+        parts = made.parameters() if isinstance(made, torch.nn.Module) else (made,)
+        assert use == "set_device" or {str(part.device) for part in parts} == {"rgpu:0"}

@@ -122,7 +122,7 @@ def test_acknowledgements_that_go_back_change_nothing(server: Server) -> None:
 
 def test_guesses_keep_nobody_from_going_on(server: Server, honest: ByHand) -> None:
     """By hundreds, before and while the session comes back on another connection."""
-    welcome = honest.welcome
+    welcome, refused = honest.welcome, 0
     for guess in range(300):
         connection = connect(server.tcp)
         thief = welcome._replace(secret=guess.to_bytes(32, "little"))
@@ -132,9 +132,11 @@ def test_guesses_keep_nobody_from_going_on(server: Server, honest: ByHand) -> No
                 other, answer = honest.resume(guess, received=guess)
                 other.close()
                 assert answer.header.opcode == Handshake.REFUSED
+                refused += 1
         finally:
             honest.welcome = own
             connection.close()
+    assert refused, "no guess was answered"
     connection, answer = honest.resume(1)
     assert resumed(answer) == 0
     honest.command.close()

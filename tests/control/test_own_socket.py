@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from helpers import clients
 from helpers.command import rgpu_command, run_rgpu
+from helpers.ends import stopped
 from helpers.waiting import wait_until
 
 from rgpu_common.unix import answers, bind_unix
@@ -39,8 +40,7 @@ def serving(
             assert ready is not None
             yield process, ready
         finally:
-            process.terminate()
-            process.wait(30)
+            stopped(process)
 
 
 def test_programs_of_the_machine_get_shared_memory_unasked() -> None:

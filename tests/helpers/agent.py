@@ -10,6 +10,7 @@ import tempfile
 from typing_extensions import Self
 
 from helpers.command import rgpu_command
+from helpers.ends import stopped
 from helpers.telling import Telling
 
 # Arguments for `Server` so that it has an address for tunnels.
@@ -57,6 +58,7 @@ class Agent(Telling):
         assert self.process is not None
         self.process.terminate()
         _, self.errors = self.process.communicate(timeout=DEADLINE_SECONDS)
+        stopped(self.process)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def address(self, transport: str) -> str:

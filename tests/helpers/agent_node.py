@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import threading
 
 from typing_extensions import Self
 
 from helpers.command import rgpu_command
+from helpers.ends import killed, stopped
 from helpers.kube_deploy import apply
 from helpers.kubernetes import ControlPlane
 from helpers.server import DEADLINE_SECONDS
@@ -64,7 +64,7 @@ class AgentNode(Telling):
     def kill(self) -> None:
         """SIGKILL."""
         assert self.process is not None
-        self.process.kill()
+        killed(self.process)
         self._end()
 
     def says(self, text: str, seconds: float = 30) -> None:
@@ -73,20 +73,16 @@ class AgentNode(Telling):
 
     def close(self) -> None:
         assert self.process is not None
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        self._end()
+        try:
+            stopped(self.process)
+        finally:
+            self._end()
 
     def told(self) -> str:
         return "".join(self.log[-300:])
 
     def _end(self) -> None:
         assert self.process is not None
-        try:
-            self.process.wait(DEADLINE_SECONDS)
-        finally:
-            self.process.kill()
-            self.process.wait()
         self._reader.join(DEADLINE_SECONDS)
         if self.process.stdout is not None:
             self.process.stdout.close()

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from worker.client import SECONDS, part
+from worker.client import part
 
+from helpers.ends import ended
 from rgpu_client.arrays.issuer import Issuer
 from rgpu_common.arrays.line import Line
 from rgpu_common.arrays.messages import Failure
@@ -81,7 +82,7 @@ def array_worker(
             [sys.executable, "-m", "rgpu_emu.compiler", "--fd", str(there.fileno())],
             pass_fds=(there.fileno(),), cwd="/",
         )  # fmt: skip
-        stack.callback(compiler.wait, SECONDS)
+        stack.callback(ended, compiler)
         words = [*page.descriptors, 0, theirs.fileno(), part("rgpu_emu/lib/librgpu_emu.so")]
         process = subprocess.Popen(
             [sys.executable, str(WORKER), *map(str, words), *options],
@@ -90,16 +91,8 @@ def array_worker(
         )  # fmt: skip
         for one in (theirs, here, there):
             one.close()
-        stack.callback(_ended, process)
+        stack.callback(ended, process)
         issuer = Issuer(Line.adopted(ours.detach()), RemoteError)
         stack.callback(issuer.close)
         yield Session(issuer, page, process)
     page.close()
-
-
-def _ended(process: subprocess.Popen[bytes]) -> None:
-    try:
-        process.wait(SECONDS)
-    finally:
-        process.kill()
-        process.wait()

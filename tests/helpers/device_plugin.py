@@ -17,6 +17,7 @@ import grpc
 from typing_extensions import Self
 
 from helpers.command import rgpu_command
+from helpers.ends import stopped
 from rgpu_cluster.kubelet.api import deviceplugin_pb2 as api
 from rgpu_cluster.kubelet.api import deviceplugin_pb2_grpc as api_grpc
 from rgpu_cluster.kubelet.api import podresources_pb2 as pods
@@ -56,8 +57,7 @@ class DevicePlugin:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         process, self._process = self._process, None
         if process is not None:
-            process.send_signal(number)
-            process.wait(DEADLINE_SECONDS)
+            stopped(process, (0, -number) if number == signal.SIGKILL else 0, number=number)
 
     def told(self) -> str:
         return self._log.read_text() if self._log.exists() else ""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing_extensions import Self
 
 from helpers import pki
+from helpers.ends import killed
 from helpers.telling import Telling
 from rgpu_common.wire.frame import HEADER_BYTES, parse_header
 from rgpu_common.wire.preface import Preface, decode_preface
@@ -111,7 +112,7 @@ class Gateway(Telling):
 
     def close(self) -> None:
         """Kills the gateway."""
-        self.process.kill()
+        killed(self.process)
         _, self._errors = self.process.communicate()
         self.control.close()
         self._door.close()

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from helpers.ends import ended
 from helpers.needs import demand
 from rgpu_common.closing import Closing
 
@@ -127,7 +128,7 @@ class Namespace:
         assert self._keeper.stdin is not None
         assert self._keeper.stdout is not None
         self._keeper.stdin.close()
-        self._keeper.wait(DEADLINE_SECONDS)
+        ended(self._keeper)
         self._keeper.stdout.close()
 
 
@@ -311,11 +312,7 @@ def _close(process: subprocess.Popen[str]) -> None:
         if stream is not None:
             with contextlib.suppress(BrokenPipeError):
                 stream.close()
-    try:
-        process.wait(DEADLINE_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    ended(process)
 
 
 @dataclass

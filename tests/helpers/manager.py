@@ -14,6 +14,7 @@ from typing_extensions import Self
 
 from helpers.asking import events_of, pool_of, release_all
 from helpers.command import rgpu_command
+from helpers.ends import killed, stopped
 from helpers.ports import free_port
 from helpers.server import DEADLINE_SECONDS, Server
 from helpers.telling import Telling
@@ -63,8 +64,7 @@ class ManagerProcess(Telling):
     def kill(self) -> None:
         """SIGKILL."""
         assert self.process is not None
-        self.process.kill()
-        self.process.wait()
+        killed(self.process)
         self._reader.join(DEADLINE_SECONDS)
         assert self.process.stdout is not None
         self.process.stdout.close()
@@ -88,12 +88,7 @@ class ManagerProcess(Telling):
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
-            self.process.terminate()
-            try:
-                self.process.wait(DEADLINE_SECONDS)
-            finally:
-                self.process.kill()
-                self.process.wait()
+        stopped(self.process)
         self._reader.join(DEADLINE_SECONDS)
         if self.process.stdout is not None:
             self.process.stdout.close()

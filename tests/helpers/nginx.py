@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing_extensions import Self
 
 from helpers import pki
+from helpers.ends import stopped
 from helpers.needs import program
 from helpers.ports import free_port
 from helpers.telling import Telling
@@ -88,8 +89,7 @@ class Nginx(Telling):
 
     def stop(self) -> None:
         """Ends nginx at once, with all its connections."""
-        self.process.terminate()
-        self.process.wait(30)
+        stopped(self.process)
 
     def _listens(self) -> bool:
         with socket.socket() as probe:

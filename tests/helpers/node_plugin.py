@@ -13,6 +13,7 @@ import grpc
 from typing_extensions import Self
 
 from helpers.command import rgpu_command
+from helpers.ends import stopped
 from helpers.waiting import wait_until
 from rgpu_cluster.kubelet.api import dra_pb2, dra_pb2_grpc, registration_pb2, registration_pb2_grpc
 
@@ -82,8 +83,7 @@ class NodePlugin:
         """Ends it with a signal."""
         process, self._process = self._process, None
         if process is not None:
-            process.send_signal(number)
-            process.wait(DEADLINE_SECONDS)
+            stopped(process, (0, -number) if number == signal.SIGKILL else 0, number=number)
 
     def kill(self) -> None:
         self.stop(signal.SIGKILL)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from helpers.links import DEADLINE_SECONDS, NICE, Namespace
+from helpers.ends import stopped
+from helpers.links import NICE, Namespace
 
 NETPROBE = str(Path(sys.executable).parent / "netprobe")
 
@@ -28,8 +28,7 @@ def responder(space: Namespace, host: str = "0.0.0.0") -> Iterator[str]:
         assert found, "netprobe does not listen"
         yield found[1]
     finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(DEADLINE_SECONDS)
+        stopped(process)
         if process.stdout is not None:
             process.stdout.close()
 

@@ -11,6 +11,7 @@ from lightkube import ApiError
 from lightkube.resources.coordination_v1 import Lease
 
 from helpers.command import rgpu_command
+from helpers.ends import killed
 from helpers.kubernetes import ControlPlane
 from helpers.waiting import wait_until
 
@@ -46,8 +47,7 @@ class Replica:
 
     def end(self) -> None:
         assert self.process is not None
-        self.process.kill()
-        self.process.wait()
+        killed(self.process)
 
     def told(self) -> str:
         """Returns the end of its log."""

@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from worker.client import SECONDS, Client, Connection, Gone, hello, worker_command
+from worker.client import RIGHT_ENDS, SECONDS, Client, Connection, Gone, hello, worker_command
 
+from helpers.ends import ended
 from rgpu_common.wire.fields import Wish, WishKey
 from rgpu_common.wire.frame import HEADER_BYTES, Kind, encode_frame, parse_header
 from rgpu_common.wire.handshake import Handshake
@@ -216,12 +217,7 @@ def ring_worker(*, accept: bool = True, **environment: str) -> Iterator[RingClie
         ours.close()
         control.close()
         client.close()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise AssertionError("the worker outlived its connection") from None
+        ended(process, RIGHT_ENDS)
 
 
 @contextmanager

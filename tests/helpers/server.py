@@ -8,7 +8,6 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 import threading
@@ -20,6 +19,7 @@ from typing_extensions import Self
 from helpers import clients
 from helpers.agent import Agent
 from helpers.command import WEAK_ISOLATION, rgpu_command
+from helpers.ends import stopped, watch
 from helpers.needs import is_here, needs
 from helpers.telling import Telling
 
@@ -86,6 +86,7 @@ class Server(Telling):
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+        watch.log(self.log)
         if not self._ready.wait(DEADLINE_SECONDS) or not self.tcp:
             self.stop()
             raise RuntimeError("the server did not start:\n" + "".join(self.log))
@@ -119,14 +120,14 @@ class Server(Telling):
         if agent is not None:
             agent.stop()
         assert self.process is not None
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(DEADLINE_SECONDS)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-                raise
+        try:
+            stopped(self.process, seconds=DEADLINE_SECONDS)
+        finally:
+            self._clean()
+        watch.read_out(self.log)
+
+    def _clean(self) -> None:
+        assert self.process is not None
         self._reader.join(DEADLINE_SECONDS)
         if self.process.stdout is not None:
             self.process.stdout.close()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from helpers import clients
+from helpers.ends import killed
 
 START = """
 from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
@@ -51,8 +52,7 @@ class Process:
 
     def kill(self) -> None:
         """Ends the process without a word, and its session."""
-        self.process.kill()
-        self.process.wait()
+        killed(self.process)
 
     def close(self) -> None:
         self.process.kill()

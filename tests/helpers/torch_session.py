@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from helpers.ends import ended
 from rgpu_client.arrays.issuer import Issuer
 from rgpu_client.torch.session import session as current
 from rgpu_common.arrays.line import Line
@@ -41,7 +42,7 @@ def torch_session(total: int = TOTAL_BYTES) -> Iterator[Issuer]:
     finally:
         current.use(before)
         issuer.close()
-        assert node.wait(30) == 0
+        ended(node)
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from helpers.command import WEAK_ISOLATION, rgpu_command
+from helpers.ends import stopped
 from helpers.kube_deploy import BASE
 from helpers.manager import ManagerProcess
 from helpers.ports import free_port
@@ -65,8 +66,7 @@ class Serving(Telling):
         return self._log.read_text()
 
     def close(self) -> None:
-        self.process.terminate()
-        self.process.wait(SECONDS)
+        stopped(self.process, seconds=SECONDS)
 
 
 def _changed(text: str, changes: dict[str, str]) -> str:

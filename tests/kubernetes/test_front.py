@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import signal
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 from helpers import clients
+from helpers.ends import stopped
 from helpers.kube_deploy import apply
 from helpers.kube_objects import FINALIZER, RESOURCE, Space, card, claim_spec, node, publish
 from helpers.kubernetes import ControlPlane
@@ -343,8 +343,7 @@ def test_the_other_replica_takes_over(
     here: Space, manager: ManagerProcess, ready: ControlPlane
 ) -> None:
     assert manager.process is not None
-    manager.process.send_signal(signal.SIGTERM)  # gives its Lease up
-    manager.process.wait(30)
+    stopped(manager.process)  # gives its Lease up
     manager.close()
     manager.start()
     here.template("some", claim_spec(10))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.ends import stopped
 from helpers.needs import fixture_needs, needs, program
 from helpers.server import Server
 from helpers.waiting import wait_until
@@ -83,8 +84,7 @@ class Prometheus:
         return [row for row in result if row["value"][1] != "NaN"]
 
     def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait(60)
+        stopped(self._process, seconds=60)
         self._log.close()
 
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from helpers.ends import killed
 from helpers.server import Server, rgpu_command
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -227,8 +228,7 @@ class Terminal:
         return self.process.wait(30)
 
     def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        killed(self.process)
         os.close(self.mine)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.ends import ended
 from helpers.waiting import wait_until
 from hypothesis import given
 from hypothesis import strategies as st
@@ -221,8 +222,8 @@ def agent(
     finally:
         assert program.stdin is not None
         program.stdin.close()
-        program.wait(60)
-        assert process.wait(60) == 0
+        ended(program)
+        ended(process)
         assert process.stderr is not None
         process.stderr.close()
     assert not folder.exists()

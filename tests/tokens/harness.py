@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+from helpers.ends import ended, killed
 from typing_extensions import Self
 
 from rgpu_server.core.model import PPM, Quota
@@ -73,8 +74,7 @@ class Worker:
         return bool(select.select([self.pidfd], [], [], DEADLINE_SECONDS)[0])
 
     def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        killed(self.process)
         self._reader.join(DEADLINE_SECONDS)
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
@@ -143,10 +143,8 @@ class Loop:
         self.channel.close()
         assert self.process is not None
         try:
-            assert self.process.wait(DEADLINE_SECONDS) == 0
+            ended(self.process)
         finally:
-            self.process.kill()
-            self.process.wait()
             for lease in self.leases.values():
                 lease.page.close()
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from helpers import ends
 from helpers.agent import Agent
 from helpers.gateway import Gateway, receive, resident_bytes
 from helpers.waiting import wait_until
@@ -285,7 +286,7 @@ def test_the_gateway_outlives_the_daemon_as_long_as_it_has_tunnels() -> None:
             client.sendall(b"on")
             assert receive(inner, 2) == b"on"
             assert gateway.process.poll() is None
-        gateway.process.wait(SECONDS)
+        ends.ended(gateway.process)
 
 
 def listens(address: str) -> bool:

@@ -15,6 +15,7 @@ import pytest
 from helpers import pki
 from helpers.agent import GRPC
 from helpers.builder import FLAGS, ROOT
+from helpers.ends import ended
 from helpers.gateway import Gateway, receive
 from helpers.needs import needs
 from helpers.server import Server
@@ -154,7 +155,7 @@ def test_who_leaves_finishes_its_calls() -> None:
             assert await call.code() is grpc.StatusCode.OK
 
         with_channel(gateway, work)
-        gateway.process.wait(60)
+        ended(gateway.process)
 
 
 def test_many_calls_of_the_api_share_a_connection() -> None:

@@ -7,6 +7,7 @@ import os
 import random
 
 import pytest
+from helpers.ends import ended
 from helpers.ring import (
     FROM_WORKER,
     HEAD,
@@ -18,7 +19,7 @@ from helpers.ring import (
     ring_worker,
 )
 from helpers.waiting import wait_until
-from worker.client import LEGACY, SECONDS, session
+from worker.client import LEGACY, RIGHT_ENDS, session
 
 from rgpu_common.wire.fields import Wish, WishKey
 from rgpu_common.wire.messages import Control, encode_message
@@ -125,7 +126,7 @@ def test_positions_that_make_no_sense_end_this_session(ring: int, word: int, val
             client.ring.set(FROM_WORKER, READER_SLEEPS, 1)
             client.send(b"")
             client.post("rgpuMemGetInfo")
-        client.process.wait(SECONDS)
+        ended(client.process, RIGHT_ENDS)
 
 
 def test_nonsense_in_the_ring_ends_the_session_with_a_reason() -> None:
@@ -148,7 +149,7 @@ def test_a_client_that_does_not_answer_welcome(answer: bytes) -> None:
         assert isinstance(client.welcome(), Welcome)
         client.send(answer)
         client.socket.shutdown(1)
-        client.process.wait(SECONDS)
+        ended(client.process, RIGHT_ENDS)
 
 
 def test_what_follows_the_acceptance_on_the_socket_ends_it() -> None:
@@ -158,7 +159,7 @@ def test_what_follows_the_acceptance_on_the_socket_ends_it() -> None:
         client.send(b"more")
         # Either it came with the answer, and is refused, or it is taken for doorbells.
         client.socket.shutdown(1)
-        client.process.wait(SECONDS)
+        ended(client.process, RIGHT_ENDS)
 
 
 def test_a_direct_copy_each_way() -> None:
@@ -263,4 +264,4 @@ def test_a_client_that_dies_in_a_direct_copy_leaves_no_worker() -> None:
     with ring_session() as client:
         begin_in(client, client.alloc(MIB), MIB)
         client.control.socket.close()
-        client.process.wait(SECONDS)
+        ended(client.process, RIGHT_ENDS)

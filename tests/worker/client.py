@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from helpers.ends import ended
+
 from cudaspec.load import load
 from rgpu_common.parts import compiled_part
 from rgpu_common.wire.codec import Value, command_row, decode_reply, encode_command
@@ -28,8 +30,9 @@ SECONDS = 60.0
 BAND = Band(0x2000_0000_0000, 64 << 30)
 LEGACY = 1
 PER_THREAD = 2
+# Exit codes of a worker: 1 says that it has refused its client, or could not go on.
+RIGHT_ENDS = (0, 1)
 DEVICE_BYTES = 1 << 30
-SANITIZERS_EXIT_CODE = 99  # tests/sanitize/run.py
 
 
 def part(name: str) -> Path:
@@ -269,7 +272,7 @@ class Client(Connection):
                 self.take(self.frame())
         except Gone:
             pass
-        self.process.wait(SECONDS)
+        ended(self.process, RIGHT_ENDS)
 
     def bye(self) -> None:
         self.control.send(encode_message(Control.BYE))
@@ -301,13 +304,7 @@ def worker(*options: str, **environment: str) -> Iterator[Client]:
     finally:
         ours.close()
         control.close()
-        try:
-            process.wait(SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise AssertionError("the worker outlived its connection") from None
-    assert process.returncode != SANITIZERS_EXIT_CODE
+        ended(process, RIGHT_ENDS)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from worker.client import LEGACY, SECONDS, Client
+from worker.client import LEGACY, Client
 from worker.images import PTX, put_image
 from worker.warm import LeasePage, open_session, pooled
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from worker.client import SECONDS, Client, Gone, worker
+from helpers.ends import ended
+
+from worker.client import Client, Gone, worker
 from worker.images import put_image
 
 INVALID_CONTEXT = 201
@@ -90,5 +92,5 @@ def test_a_worker_outlives_contexts_in_any_order() -> None:
         try:
             client.call("rgpuPing", echo=7)
         except Gone:  # an error of the session is an answer, a crash is none
-            client.process.wait(SECONDS)
+            ended(client.process)
         assert client.process.poll() in (None, 0)

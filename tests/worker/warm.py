@@ -1,13 +1,13 @@
 """A warm worker without a daemon, the page of its lease, and a session in it."""
 
-import contextlib
 import ctypes
 import os
-import signal
 import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from helpers.ends import killed
 
 from rgpu_common.wire.hello import put_hello
 from rgpu_common.wire.worker import (
@@ -118,9 +118,7 @@ class Pooled:
         for client in self.clients:
             client.socket.close()
             client.control.socket.close()
-        with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        killed(self.process)
 
 
 @contextmanager
