@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from helpers.ends import SECONDS, ended
+
 from worker.client import LEGACY, Client
 from worker.images import PTX, put_image
 from worker.warm import LeasePage, open_session, pooled
@@ -46,7 +48,7 @@ def lazy_compiler() -> Iterator[socket.socket]:
         waits.join(SECONDS)
         theirs.close()
         for compiler in started:
-            compiler.wait(SECONDS)
+            ended(compiler)
 
 
 @contextmanager
