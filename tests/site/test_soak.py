@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import signal
@@ -90,10 +91,8 @@ def test_the_page_is_what_the_kept_results_say() -> None:
 
 
 def test_parts_are_chosen_by_name_and_by_pattern() -> None:
-    assert [part.name for part in chosen(["fuzz-zip", "cluster-k*"])] == [
-        "cluster-kills",
-        "fuzz-zip",
-    ]
+    names = [part.name for part in chosen(["fuzz-zip", "cluster-[bk]*", "cluster-kills"])]
+    assert names == ["fuzz-zip", "cluster-books", "cluster-kills"]
     assert chosen([]) == list(PARTS)
     with pytest.raises(ValueError, match="no part is named fuzz-zap"):
         chosen(["fuzz-zap"])
