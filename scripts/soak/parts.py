@@ -213,7 +213,7 @@ PARTS = (
         "properties, with other examples than those of every run",
         "tests/core", "tests/wire", "tests/cluster", "tests/observe",
         "tests/arrays/test_cupy_property.py",
-        minutes=10, spread=True, RGPU_TEST_RANDOM=1,
+        minutes=20, spread=True, RGPU_TEST_RANDOM=1, RGPU_WIRE_EXAMPLES=300,
     ),
     *map(fuzzer, FUZZ_TARGETS),
     Part(

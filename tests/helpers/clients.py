@@ -17,7 +17,8 @@ from helpers import pki
 TESTS = Path(__file__).resolve().parent.parent
 PRELUDE = "from helpers.driver import CudaError, Driver, wait_for_line\ncuda = Driver()\n"
 # What a program may import that runs without the installed packages.
-_PLAIN = {*sys.stdlib_module_names, "helpers.add_one", "helpers.driver"} - {"site"}
+_HELPERS = ("add_one", "batches", "driver", "ipc", "maps", "shared_words", "waiting")
+_PLAIN = {*sys.stdlib_module_names, *(f"helpers.{name}" for name in _HELPERS)} - {"site"}
 
 
 def environment(server: str | None, **extra: str) -> dict[str, str]:
