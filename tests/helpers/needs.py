@@ -204,9 +204,7 @@ NEEDS = {
              "there is no cuda.h of CUDA 13", "python -m pip install '.[test]'",
              lambda: cuda_headers() is not None),
         Need("cuda-13.0-headers", "`cuda.h` of CUDA 13.0, also in `$RGPU_TEST_CUDA_HOME`",
-             "there is no cuda.h of CUDA 13.0",
-             "python -m pip install --no-deps --target FOLDER 'nvidia-cuda-runtime==13.0.*' "
-             "'nvidia-cuda-profiler-api==13.0.*', and RGPU_TEST_CUDA_HOME=FOLDER/nvidia/cu13",
+             "there is no cuda.h of CUDA 13.0", "name one by RGPU_TEST_CUDA_HOME, as .ci/run does",
              lambda: cuda_headers("13000") is not None),
         Need("static-cuda-runtime", "`libcudart_static.a` of NVIDIA's packages",
              "libcudart_static.a is not installed", "python -m pip install '.[test]'",
