@@ -71,17 +71,19 @@ def test_a_program_that_says_cuda_gives_the_losses_of_the_cpu() -> None:
     assert there == here
 
 
-def said(program: Path, source: str) -> list[str]:
-    program.write_text(source)
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What a program of both parts prints."""
+    program = tmp_path_factory.mktemp("program") / "program.py"
+    program.write_text(THREADS + SECOND)
     return output("-c", START, str(program), str(Path(__file__).parent.parent)).splitlines()
 
 
 @pytest.mark.slow
-def test_threads_that_a_program_starts_say_cuda_too(tmp_path: Path) -> None:
-    assert said(tmp_path / "threads.py", THREADS) == ["[0.0, 3.0, 6.0]", "12.0"]
+def test_threads_that_a_program_starts_say_cuda_too(said: list[str]) -> None:
+    assert said[:2] == ["[0.0, 3.0, 6.0]", "12.0"]
 
 
 @pytest.mark.slow
-def test_a_second_device_is_refused(tmp_path: Path) -> None:
-    lines = said(tmp_path / "second.py", SECOND)
-    assert lines == ["invalid device ordinal: rgpu:1; there is one device, rgpu:0"] * 3
+def test_a_second_device_is_refused(said: list[str]) -> None:
+    assert said[2:] == ["invalid device ordinal: rgpu:1; there is one device, rgpu:0"] * 3

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).resolve().parent.parent
 TIMINGS = ("normal",) if "RGPU_TEST_DRIVER" in os.environ else ("normal", "hostile:7")
-SECONDS = 90
+SECONDS = 150
 BAND = 0x2000_0000_0000
 
 Scenario = Callable[["Device"], None]

@@ -1,12 +1,9 @@
-"""A worker of an array session with PyTorch, as a process: `python torch_node.py DESCRIPTOR BYTES`.
-
-BYTES is the memory of the lease.
-"""
+"""A worker of an array session with PyTorch, as a process."""
 
 from __future__ import annotations
 
 import contextlib
-import sys
+import socket
 
 from rgpu_common.arrays.line import Line, LineError
 from rgpu_server.arrays.confine import limit_memory
@@ -40,14 +37,10 @@ class OpenGate:
         pass
 
 
-def main() -> None:
-    """Serves one session."""
-    line, total = Line.adopted(int(sys.argv[1])), int(sys.argv[2])
+def serve(connected: socket.socket, total: int) -> None:
+    """Serves one session, whose lease has `total` bytes."""
+    line = Line.adopted(connected.detach())
     limit_memory(total)
     library = TorchLibrary(Quota(total), total, threads=1)
     with contextlib.suppress(LineError):
         Engine(line, library, OpenGate()).serve()
-
-
-if __name__ == "__main__":
-    main()

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from helpers.ends import ended
+from helpers import torch_node
 from rgpu_client.arrays.issuer import Issuer
 from rgpu_client.torch.session import session as current
 from rgpu_common.arrays.line import Line
 from rgpu_common.arrays.messages import Op
 
-_NODE = Path(__file__).parent / "torch_node.py"
 TOTAL_BYTES = 4 << 30
+# Nodes are forked from a process that has imported PyTorch, which takes seconds.
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["torch"])
 
 
 @contextlib.contextmanager
@@ -30,9 +30,8 @@ def torch_session(total: int = TOTAL_BYTES) -> Iterator[Issuer]:
     from rgpu_client.torch.errors import raised
 
     ours, theirs = socket.socketpair()
-    node = subprocess.Popen(
-        [sys.executable, str(_NODE), str(theirs.fileno()), str(total)], pass_fds=[theirs.fileno()]
-    )
+    node = _FORKS.Process(target=torch_node.serve, args=(theirs, total))
+    node.start()
     theirs.close()
     issuer = Issuer(Line.adopted(ours.detach()), raised)
     before = current.issuer
@@ -42,7 +41,9 @@ def torch_session(total: int = TOTAL_BYTES) -> Iterator[Issuer]:
     finally:
         current.use(before)
         issuer.close()
-        ended(node)
+        node.join(30)
+        assert node.exitcode == 0
+        node.close()
 
 
 @pytest.fixture(scope="module")
