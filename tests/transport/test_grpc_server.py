@@ -19,6 +19,7 @@ from helpers import clients
 from helpers.agent import GRPC, Agent
 from helpers.command import run_rgpu as rgpu
 from helpers.gateway import Gateway
+from helpers.needs import needs
 from helpers.server import Server, run_client
 from helpers.waiting import wait_until
 
@@ -234,6 +235,7 @@ def test_what_is_no_session_is_refused_by_the_daemon(channel: grpc.Channel) -> N
     assert b"this port serves rgpu" in frames
 
 
+@needs("root")  # who may look into a gateway
 def test_a_flood_of_streams_leaves_room(server: Server) -> None:
     async def flood() -> tuple[tuple[int, str, str], subprocess.CompletedProcess[str]]:
         async with grpc.aio.insecure_channel(server.grpc.removeprefix("grpc:")) as channel:

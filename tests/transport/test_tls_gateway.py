@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from helpers import pki
+from helpers.needs import needs
 from helpers.server import Server
 from helpers.waiting import wait_until
 
@@ -39,6 +40,7 @@ def memory_of(pid: int) -> int:
     return int(status_of(pid)["VmRSS"].split()[0])
 
 
+@needs("root")  # who may look into a gateway
 def test_the_gateway_has_no_privileges(server: Server) -> None:
     facts = status_of(gateway(server))
     assert (facts["Seccomp"], facts["NoNewPrivs"]) == ("2", "1")
