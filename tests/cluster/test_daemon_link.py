@@ -16,7 +16,7 @@ from rgpu_cluster.kubernetes.agent.daemon import DaemonLink
 from rgpu_common.endpoints import parse_endpoint
 from rgpu_common.v1 import agent_pb2, orders_pb2, orders_pb2_grpc
 
-SECONDS = 20
+SECONDS = 60
 
 
 class Fake(orders_pb2_grpc.NodeOrderServiceServicer):

@@ -133,7 +133,7 @@ def test_a_token_for_all_nodes_lets_any_node_in(guarded: Guarded) -> None:
     guarded.manager.has("gpu1", "gpu9")
     server.stop()
     wait_until(lambda: guarded.manager.connected() == {"gpu1"})
-    wait_until(lambda: len(guarded.manager.pool()["nodes"]) == 1, 40)
+    wait_until(lambda: len(guarded.manager.pool()["nodes"]) == 1, 60)
 
 
 def called(guarded: Guarded, tenant: str, *messages: bytes | None) -> grpc.RpcError:

@@ -111,7 +111,7 @@ def test_a_server_that_is_started_again_brings_its_leases(pair: Nodes, how: sign
 
 def test_a_node_that_dies_for_good_leaves_the_pool(pair: Nodes) -> None:
     pair.kill("gpu2")
-    wait_until(lambda: [one["name"] for one in pair.manager.pool()["nodes"]] == ["gpu1"], 40)
+    wait_until(lambda: [one["name"] for one in pair.manager.pool()["nodes"]] == ["gpu1"], 60)
     kinds = [event["kind"] for event in pair.manager.events() if event["node"] == "gpu2"]
     assert kinds[-2:] == ["cut", "lost"]
     with started(pair.manager.address, "-v", "--whole") as run:

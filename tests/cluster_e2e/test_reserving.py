@@ -313,7 +313,7 @@ def test_a_client_that_is_killed_in_line_reserves_nothing(nodes: Nodes, manager:
         later.kill()
     for one in first:
         assert released(manager, one["id"]).returncode == 0
-    wait_until(lambda: not nodes.manager.leases() and not nodes.manager.pool()["waiting"], 30)
+    wait_until(lambda: not nodes.manager.leases() and not nodes.manager.pool()["waiting"], 60)
 
 
 # Tenants

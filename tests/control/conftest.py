@@ -27,7 +27,7 @@ from rgpu_server.workers.process import WorkerOptions
 
 GIB = 1 << 30
 FAKE_WORKER = Path(__file__).with_name("fake_worker.py")
-DEADLINE_SECONDS = 20
+DEADLINE_SECONDS = 60
 
 
 @dataclass

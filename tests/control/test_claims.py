@@ -26,7 +26,7 @@ from rgpu_server.core.policy import Policy
 
 Serve = Callable[..., Any]
 GIB = 1 << 30
-DEADLINE_SECONDS = 20
+DEADLINE_SECONDS = 60
 
 
 async def claim(server: Any, key: str, memory: int = GIB, wait_ms: int = 0) -> Any:

@@ -27,7 +27,7 @@ from rgpu_server.service.places import Places
 
 pytestmark = pytest.mark.asyncio
 Serve = Callable[..., Any]
-SECONDS = 20
+SECONDS = 60
 
 
 async def eventually(condition: Callable[[], bool]) -> None:

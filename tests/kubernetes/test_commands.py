@@ -158,7 +158,7 @@ def test_a_token_is_added_to_those_that_there_are(kubectl: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     text = yaml.safe_load((kubectl / "patch").read_text())["data"]["tokens.toml"]
     decode = ["base64", "-d"]
-    made = subprocess.run(decode, input=text.encode(), capture_output=True, check=True, timeout=9)
+    made = subprocess.run(decode, input=text.encode(), capture_output=True, check=True, timeout=60)
     tenants = [x for x in made.stdout.decode().splitlines() if x.startswith("tenant")]
     assert tenants == ['tenant = "nodes"', 'tenant = "team"']
     assert stat.S_IMODE((kubectl / "team.token").stat().st_mode) == 0o600
