@@ -18,7 +18,7 @@ from litmus import programs
 from rgpu_common.parts import compiled_part
 
 COMPILER = f"{sys.executable} -m rgpu_emu.compiler"
-HOSTILE_SEEDS = (1, 2)
+TIMINGS = ["normal", "hostile:1", pytest.param("hostile:2", marks=pytest.mark.full)]
 # Programs that must run out of memory, and their output then.
 LITTLE_MEMORY = [
     ("deferred_error", "deferred_error ok\n"),
@@ -77,7 +77,7 @@ def over_the_wire(server: Server, transport: str, name: str, **extra: str) -> di
     return clients.environment(server.address(transport), **variables)
 
 
-@pytest.mark.parametrize("timing", ["normal", *(f"hostile:{seed}" for seed in HOSTILE_SEEDS)])
+@pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize("name", programs.NAMES)
 def test_in_process(name: str, timing: str, binaries: Path, cache: Path) -> None:
     result = programs.run(binaries / name, in_process(cache, timing))
