@@ -57,7 +57,7 @@ def run(folder: Path, test: str, part: float) -> tuple[str, int]:
     words = ["-q", "-p", "no:cacheprovider", "--rootdir", folder, folder]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words],
-        cwd=folder, capture_output=True, text=True, timeout=60, check=False,
+        cwd=folder, capture_output=True, text=True, timeout=170, check=False,
     )  # fmt: skip
     return done.stdout + done.stderr, len((folder / "runs").read_text())
 
