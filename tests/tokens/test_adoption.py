@@ -14,6 +14,7 @@ import pytest
 from helpers import clients
 from helpers.asking import running_on
 from helpers.command import rgpu_command
+from helpers.needs import needs
 from helpers.server import Server
 from helpers.waiting import wait_until
 
@@ -193,6 +194,7 @@ def test_a_killed_daemon_leaves_nothing(state: Path) -> None:
         wait_until(lambda: not state.exists())
 
 
+@needs("root")  # who may write into the memory of the token loop
 def test_a_lease_whose_page_is_broken_is_not_adopted_and_holds_nothing(state: Path) -> None:
     address = f"unix:{state.parent}/s"
     with server(state) as first:
