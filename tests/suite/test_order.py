@@ -72,7 +72,7 @@ def test_assertions_are_rewritten_once_for_all_processes(
     pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bytecode: bool
 ) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", not bytecode)
-    monkeypatch.setattr(rewrite, "get_cache_dir", rewrite.get_cache_dir)
+    monkeypatch.setattr(rewrite, "get_cache_dir", lambda path: path.parent / "__pycache__")
     seen: list[Path] = []
     rewritten = rewrite._rewrite_test
 
