@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import runpy
 import signal
@@ -251,13 +250,19 @@ def test_the_exit_status_tells(
 def test_a_command_that_is_told_to_end_ends_its_part_and_keeps_nothing_of_it(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = f"echo $$ >{tree}/shell; kill -TERM {os.getpid()}; sleep 600; echo 1 passed"
-    monkeypatch.setattr(parts, "PARTS", (of_shell(script),))
+    def last_line(log: Path) -> str:
+        wait_until(lambda: log.read_text() != "")
+        signal.raise_signal(signal.SIGTERM)
+        return ""
+
+    monkeypatch.setattr(parts, "PARTS", (of_shell("echo $$; sleep 600; echo 1 passed"),))
+    monkeypatch.setattr(command, "SECONDS_BETWEEN_LINES", 0.1)
+    monkeypatch.setattr(command, "_last_line", last_line)
     monkeypatch.setattr(results, "not_installed", lambda: "")
     monkeypatch.setattr(sys, "argv", ["soak"])
     assert command.main() == 130
     assert not Results.loaded().runs
-    assert not Path("/proc", (tree / "shell").read_text().strip()).exists()
+    assert not Path("/proc", (tree / "build" / "some.log").read_text().strip()).exists()
 
 
 def test_another_code_than_the_installed_is_refused(
