@@ -209,6 +209,18 @@ PARTS = (
         minutes=40, programs=("go",), RGPU_KUBERNETES_KILLS=150,
     ),
     pytest(
+        "e2e-kills",
+        "deaths of a client, a worker or a connection of one server",
+        "tests/e2e/test_kills.py",
+        minutes=20, RGPU_TEST_KILLS=1000,
+    ),
+    pytest(
+        "e2e-sessions",
+        "programs at once on one server",
+        "tests/e2e/test_programs.py", "-k", "at_once",
+        minutes=3, RGPU_TEST_SESSIONS=16,
+    ),
+    pytest(
         "random-examples",
         "properties, with other examples than those of every run",
         "tests/core", "tests/wire", "tests/cluster", "tests/observe",

@@ -74,7 +74,7 @@ def strike(random_source: random.Random, server: Server, proxy: CuttingProxy) ->
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(300 + 6 * KILLS)
 def test_kills_leave_nothing_behind(tmp_path: Path) -> None:
     random_source = random.Random(20)
     shared_before = set(os.listdir("/dev/shm"))
