@@ -8,11 +8,19 @@ BUILD ?= build/dev
 PAGES := $(shell git ls-files '*.md' ':!docs/reference/cuda.md' ':!docs/reference/nvml.md' ':!docs/reference/ptx.md' ':!tests/spec/golden' 2>/dev/null)
 CXX_FILES := $(shell git ls-files '*.cc' '*.h' ':!tests/spec/golden' 2>/dev/null)
 
-.PHONY: dev gen man site page page-check pictures check tidy test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick fuzz-seam fuzz-targets compat soak gpu-check demo-cluster demo-manager containers k8s k8s-record format wheel wheel-test clean
+.PHONY: dev install-fast gen man site page page-check pictures check tidy test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick fuzz-seam fuzz-targets compat soak gpu-check demo-cluster demo-manager containers k8s k8s-record format wheel wheel-test clean
+
+# Compiled files stay in build/fast, so that the next installation compiles what has changed.
+INSTALL = SKBUILD_BUILD_DIR=build/fast $(BIN)/python -m pip install --no-build-isolation
 
 dev: ## a virtual environment with everything, rgpu installed in it
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install '.[dev]'
+	$(BIN)/python -m pip install cmake ninja scikit-build-core setuptools-scm
+	$(INSTALL) '.[dev]'
+
+install-fast: ## installs again what has changed since `make dev`: Python in seconds
+	@test -f build/fast/CMakeCache.txt || { echo "make dev comes first: it compiles all C++" >&2; exit 1; }
+	$(INSTALL) --quiet --no-deps --no-compile .
 
 gen: ## regenerate what is generated and committed (protobuf code, lock, pages)
 	$(BIN)/python scripts/gen_protos.py
@@ -53,16 +61,31 @@ page-check: ## whether the page that is committed is what web/ builds
 pictures: ## the pictures of docs/how-to/web-page.md, by the tests of the page
 	RGPU_TEST_SCREENSHOTS=$(abspath docs/images) $(BIN)/pytest -n 0 tests/web_page
 
+# Those that take longest come first.
+CHECKS := mypy mdformat clang-format proselint codespell ruff ruff-format imports page
+CHECK_JOBS ?= $(shell nproc)
 check: ## everything that reads the code without running it
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	@$(MAKE) --no-print-directory --keep-going --output-sync --jobs=$(CHECK_JOBS) $(CHECKS:%=check-%)
+
+.PHONY: $(CHECKS:%=check-%)
+check-mypy:
 	$(BIN)/mypy
-	$(BIN)/lint-imports
-	@echo clang-format; $(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
-	$(BIN)/python scripts/check_page.py
-	$(BIN)/codespell
-	@echo proselint; $(BIN)/proselint check --config scripts/proselint.json $(PAGES)
+check-mdformat:
 	@echo mdformat; $(BIN)/mdformat --check $(PAGES)
+check-clang-format:
+	@echo clang-format; $(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
+check-proselint:
+	@echo proselint; $(BIN)/proselint check --config scripts/proselint.json $(PAGES)
+check-codespell:
+	$(BIN)/codespell
+check-ruff:
+	$(BIN)/ruff check .
+check-ruff-format:
+	$(BIN)/ruff format --check .
+check-imports:
+	$(BIN)/lint-imports
+check-page:
+	$(BIN)/python scripts/check_page.py
 
 TIDY_FILES ?= $(filter-out tests/% fuzz/% %.h,$(CXX_FILES))
 tidy: ## clang-tidy over the C++ that is installed: takes minutes; TIDY_FILES names fewer files

@@ -24,10 +24,12 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PRECOMPILED = ROOT / "rgpu_common" / "native" / "precompiled.h"
 GLIBC = "2.28"
 ARCHITECTURES = ("x86_64", "aarch64")
 # Our files find each other by their folder, and these only in it.
@@ -48,15 +50,27 @@ def tools(folder: Path, arch: str) -> dict[str, Path]:
 
     `zig c++` links. It reads no precompiled header, so files are compiled by the clang in zig, with
     the folders and definitions that `zig c++` gives it.
+
+    CMake's variable CMAKE_CXX_COMPILER_LAUNCHER may name ccache. The program `clang++` is the
+    compiler that ccache sees: its text has zig's version and no folder. A precompiled header holds
+    folders and times, so its sum says what it was made of (ccache's pch_external_checksum).
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = f"{arch}-linux-gnu.{GLIBC}"
     link = shlex.join([str(zig()), "c++", "-target", target])
-    compile_ = shlex.join([str(zig()), "clang", *_compile_words(folder, target)])
+    clang = shlex.join([str(folder / "clang++"), *_compile_words(folder, target)])
+    launcher = os.environ.get("CMAKE_CXX_COMPILER_LAUNCHER", "")
+    (folder / "zig").unlink(missing_ok=True)
+    (folder / "zig").symlink_to(zig())
     texts = {
-        "c++": "for word; do\n"
-        f'  case $word in -c|-E|-emit-pch) exec {compile_} "$@" -g0;; esac\n'
-        f'done\nexec {link} "$@" -g0 -s',
+        "clang++": f'# {version("ziglang")} {target}\nexec "$(dirname "$0")/zig" clang "$@"',
+        "c++": 'case " $* " in\n'
+        f'*" -emit-pch "*) {clang} "$@" -g0 || exit\n'
+        '  while [ "$1" != -o ]; do shift; done\n'
+        f'  cat "{folder / "clang++"}" "{PRECOMPILED}" | cksum >"$2.sum" ;;\n'
+        f'*" -c "* | *" -E "*) exec {launcher} {clang} "$@" -g0 ;;\n'
+        f'*) exec {link} "$@" -g0 -s ;;\n'
+        "esac",
         "ar": f'exec "{zig()}" ar "$@"',
         "ranlib": f'exec "{zig()}" ranlib "$@"',
         "strip": "# The linker has done so.",
@@ -108,6 +122,7 @@ def build(arch: str, build_folder: Path, out: Path) -> Path:
     ]
     settings.append(f"--config-settings=build-dir={build_folder / 'cmake'}")
     environment = {**os.environ, "_PYTHON_HOST_PLATFORM": f"linux-{arch}"}
+    environment.pop("CMAKE_CXX_COMPILER_LAUNCHER", None)  # the compiler calls it
     # Each processor compiles one file; zig would take all of them for each file.
     environment.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]

@@ -19,7 +19,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("cudaspec", "netprobe", "rgpu_client", "rgpu_cluster", "rgpu_common", "rgpu_emu",
             "rgpu_server")  # fmt: skip
-TARGETS = ("rgpu-worker", "rgpu-gateway", "rgpu_emu", "rgpu_shim", "rgpu_shim_link")
+# All that is installed, so that no file meets a compiler of the distribution only with its users:
+# the wheel's compiler is another one (scripts/wheel.py).
+TARGETS = ("rgpu-worker", "rgpu-gateway", "rgpu_emu", "rgpu_shim", "rgpu_shim_link", "rgpu_nvml",
+           "rgpu_native", "netprobe-responder", "rgpu_no_nvjitlink_12",
+           "rgpu_no_nvjitlink_13")  # fmt: skip
 # Programs of tests/native and tests/emu_exec, which find them by RGPU_TEST_BUILD.
 PROGRAMS = ("rgpu_native_tests", "rgpu_exec_tests")
 # The shim's parts are tested in their build folder, because they need the generated code.
