@@ -149,7 +149,6 @@ pip install --quiet "$(echo dist/rgpu_cuda-*.whl)[test,browser,containers,docs]"
         after=("wheel", "dependencies"),
     ),
     Stage("site", "make site SITE=$WORK/site", after=("install",)),
-    # g++ compiles here, with warnings as errors, all that README's command compiles.
     Stage(
         "sanitizers-build",
         ". $VENV/bin/activate\nmake sanitize-build",
@@ -160,6 +159,18 @@ pip install --quiet "$(echo dist/rgpu_cuda-*.whl)[test,browser,containers,docs]"
         "fuzz-build",
         ". $VENV/bin/activate\nCMAKE_GENERATOR=Ninja make fuzz-build",
         after=("install", "packages"),
+        idle=True,
+    ),
+    # What README's command builds, by g++ and with warnings as errors.
+    Stage(
+        "gxx-build",
+        """
+. $TOOLS/bin/activate
+rm -rf $WORK/gxx
+SKBUILD_BUILD_DIR=build/gxx SKBUILD_CMAKE_DEFINE=RGPU_WERROR=ON \\
+  pip install --quiet --no-build-isolation --no-deps --target $WORK/gxx .
+""",
+        after=("sanitizers-build", "fuzz-build"),
         idle=True,
     ),
     # PyTorch lies beside what the tests see: it is large, and its nvJitLink has numba-cuda send
@@ -226,6 +237,17 @@ RGPU_TEST_BUILD=build/asan pytest --all tests/native tests/emu_exec
         shown=15,
     ),
     Stage(
+        "gxx",
+        f"""
+without=
+{_REQUIRE}
+PYTHONPATH=$WORK/gxx pytest --all tests/litmus tests/worker tests/shim/test_copies.py \\
+  tests/shim/test_process.py
+""",
+        after=("tests", "gxx-build"),
+        shown=15,
+    ),
+    Stage(
         "fuzz", ". $VENV/bin/activate\nnice make fuzz-quick", after=("tests", "fuzz-build"), shown=3
     ),
     Stage(
@@ -237,7 +259,7 @@ echo $WORK/torch >"$(python -c 'import sysconfig; print(sysconfig.get_path("pure
 pytest --all tests/arrays/test_torch_*.py tests/arrays/test_daemon.py \\
   tests/arrays/test_private_folder.py tests/arrays/test_lost_node.py
 """,
-        after=("torch-install", "kubernetes", "containers", "sanitizers", "native", "fuzz"),
+        after=("torch-install", "kubernetes", "containers", "sanitizers", "native", "fuzz", "gxx"),
         processors=2,
         shown=15,
     ),
