@@ -142,7 +142,7 @@ def test_an_unknown_user_over_loopback_is_nobody(tmp_path: Path) -> None:
     user it belongs to.
     """
     text = f'[identity]\nusers = {{{os.geteuid() + 4711} = "alice"}}\n'
-    text += "[leases]\ngrace_seconds = 600\n"  # nobody uses the lease
+    text += "[leases]\nttl_seconds = 600\n"  # nobody uses the lease
     with Server("--config", config(tmp_path, text)) as server:
         granted = run_rgpu("lease", "grant", "job", "--tenant", "alice", "--server", server.unix)
         assert granted.returncode == 0, granted.stderr

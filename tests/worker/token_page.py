@@ -34,7 +34,7 @@ class TokenPage(LeasePage):
         super().__init__(LIMIT)
         self.generation = 1
         self.native.rgpu_lease_claim_slot(self.address, ctypes.c_uint64(77))
-        self.heartbeat(time.monotonic_ns() + LONG_NS)
+        self.heartbeat(time.monotonic_ns() + HOUR_NS)
         self.say(NONE)
 
     def heartbeat(self, now_ns: int) -> None:
