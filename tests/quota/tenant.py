@@ -220,6 +220,7 @@ def overlap(ours: Sequence[Run], theirs: Sequence[Run]) -> int:
 
 def part(runs: Sequence[Run], begin: int, end: int) -> float:
     """The part of [begin, end) in which one of them ran."""
+    assert end > begin, "the work was over too early"
     return union(runs, begin, end) / (end - begin)
 
 
@@ -229,6 +230,7 @@ def shares(tenants: Sequence[Sequence[Run]], begin: int, end: int) -> list[float
     The device may be idle for a part of it where this machine is slow to wake a process: how much
     of the device is used is measured by `benchmarks.quota`, and here it must only be most of it.
     """
+    assert end > begin, "the work was over too early"
     used = [union(runs, begin, end) for runs in tenants]
     assert sum(used) > 0.75 * (end - begin), used
     return [one / sum(used) for one in used]
