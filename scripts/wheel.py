@@ -94,7 +94,10 @@ def _compile_words(folder: Path, target: str) -> list[str]:
     words = next(shlex.split(line) for line in said.splitlines() if " -cc1 " in line)
     pairs = list(itertools.pairwise(words))
     triple = next(word for before, word in pairs if before == "-triple")
-    kept = [pair for pair in pairs if pair[0] in ("-isystem", "-D") and pair[1] != "NDEBUG"]
+    # A folder below this one is named from here, and the compiler runs elsewhere.
+    folders = [("-isystem", os.path.abspath(word)) for flag, word in pairs if flag == "-isystem"]
+    names = [pair for pair in pairs if pair[0] == "-D" and pair[1] != "NDEBUG"]
+    kept = [*folders, *names]
     return [f"--target={triple}", "-nostdinc", *(word for pair in kept for word in pair)]
 
 
