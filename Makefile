@@ -20,7 +20,7 @@ dev: ## a virtual environment with everything, rgpu installed in it
 
 install-fast: ## installs again what has changed since `make dev`: Python in seconds
 	@test -f build/fast/CMakeCache.txt || { echo "make dev comes first: it compiles all C++" >&2; exit 1; }
-	$(INSTALL) --quiet --no-deps --no-compile .
+	$(INSTALL) --quiet --no-deps .
 
 gen: ## regenerate what is generated and committed (protobuf code, lock, pages)
 	$(BIN)/python scripts/gen_protos.py
