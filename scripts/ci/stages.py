@@ -250,13 +250,14 @@ PYTHONPATH=$WORK/gxx pytest --all tests/litmus tests/worker tests/shim/test_copi
     Stage(
         "fuzz", ". $VENV/bin/activate\nnice make fuzz-quick", after=("tests", "fuzz-build"), shown=3
     ),
+    # Two processes: each of them imports PyTorch's samples, which takes seconds.
     Stage(
         "torch",
         f"""
 without='containers'
 {_REQUIRE}
 echo $WORK/torch >"$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth"
-pytest --all tests/arrays/test_torch_*.py tests/arrays/test_daemon.py \\
+pytest --all -n 2 tests/arrays/test_torch_*.py tests/arrays/test_daemon.py \\
   tests/arrays/test_private_folder.py tests/arrays/test_lost_node.py
 """,
         after=("torch-install", "kubernetes", "containers", "sanitizers", "native", "fuzz", "gxx"),
