@@ -37,7 +37,9 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_a_program_counts_on_nvjitlink(server: Server, stand_in: str) -> None:
-    result = run_client(server.unix, sys.executable, str(PROGRAM), LD_LIBRARY_PATH=stand_in)
+    result = run_client(
+        server.unix, sys.executable, str(PROGRAM), timeout=170, LD_LIBRARY_PATH=stand_in
+    )
     assert result.returncode == 1, result.stdout
     assert "nvJitLink" in result.stderr
 
@@ -47,6 +49,7 @@ def test_nvjitlink_is_hidden(server: Server, stand_in: str) -> None:
         server.unix,
         sys.executable,
         str(PROGRAM),
+        timeout=170,
         LD_LIBRARY_PATH=stand_in,
         RGPU_HIDE_NVJITLINK="1",
     )
@@ -66,7 +69,7 @@ def test_nvjitlink_is_hidden_in_the_running_process(server: Server, stand_in: st
         cwd="/",
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=170,
         check=False,
     )
     assert result.returncode == 0, result.stderr

@@ -32,7 +32,10 @@ def runs(request: pytest.FixtureRequest, server: Server) -> Iterator[dict[tuple[
 
     def run(transport: str, program: str) -> subprocess.CompletedProcess[str]:
         return run_client(
-            server.address(transport), sys.executable, str(PROGRAMS / f"{program}.py")
+            server.address(transport),
+            sys.executable,
+            str(PROGRAMS / f"{program}.py"),
+            timeout=170,
         )
 
     asked = [
