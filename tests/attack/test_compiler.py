@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -110,6 +111,15 @@ def bytes_in(folder: Path) -> int:
     return sum(entry.stat().st_size for entry in os.scandir(folder))
 
 
+def held_below(folder: Path) -> list[str]:
+    """Returns the files and folders below a folder that this process has open."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # that of the listing itself
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return [path for path in found if path.startswith(str(folder))]
+
+
 async def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + SECONDS
     while not condition():
@@ -128,6 +138,15 @@ async def flood(session: Session, number: int) -> None:
     while True:
         n += 1
         assert await session.compile(kernel(900, f"{number} {n}")) in (0, 2, 801)
+
+
+@pytest.mark.asyncio
+async def test_the_server_keeps_no_folder_of_a_tenant_open(tmp_path: Path) -> None:
+    async with serving(tmp_path, CompilerLimits()) as compilers:
+        for tenant in ("a", "b", "a"):
+            compilers.connect(tenant).close()
+        assert len(os.listdir(tmp_path)) == 2
+        assert not held_below(tmp_path)
 
 
 @pytest.mark.asyncio

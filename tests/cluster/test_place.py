@@ -9,7 +9,7 @@ from rgpu_cluster.core.card import CardId
 from rgpu_cluster.core.decision import excluded, why
 from rgpu_cluster.core.errors import RequestError
 from rgpu_cluster.core.filters import Reason
-from rgpu_cluster.core.fragmentation import Mix, Shape
+from rgpu_cluster.core.fragmentation import Free, Mix, Shape, gradient
 from rgpu_cluster.core.paths import End, Figures, Paths
 from rgpu_cluster.core.request import Client, Mode
 from rgpu_cluster.core.score import PRESETS
@@ -256,3 +256,15 @@ def test_the_same_pool_and_request_give_the_same_decision() -> None:
         for i in range(20)
     }
     assert len(cards) > 8
+
+
+@pytest.mark.parametrize(
+    "left", [Free(PPM // 2, PPM), Free(PPM, PPM // 2), Free(PPM // 2, PPM // 2)]
+)
+def test_what_just_fits_is_not_stranded(left: Free) -> None:
+    """A part that is a millionth too small is stranded, with all that is free of the card."""
+    half = Mix(((Shape(1, PPM // 2, PPM // 2, False), PPM),))
+    whole = Free(PPM, PPM)
+    assert gradient(whole, left, 1, True, half) == 0
+    for less in (Free(PPM // 2 - 1, left.memory_ppm), Free(left.time_ppm, PPM // 2 - 1)):
+        assert gradient(whole, less, 1, True, half) == sum(less) // 2

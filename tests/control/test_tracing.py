@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from helpers import clients
 from helpers.command import rgpu_command
+from helpers.ends import plant
 from helpers.server import Server
 
 from rgpu_client.trace import Compiled, Trace, TracedCall, format_trace
@@ -69,6 +70,7 @@ def traced(server: str, source: str, *options: str) -> tuple[int, list[str], str
 def test_what_was_counted_is_there_however_the_program_ends(
     server: str, end: str, code: int
 ) -> None:
+    plant(signal.SIGABRT, signal.SIGSEGV)
     status, lines, said = traced(server, KERNEL + end)
     assert status == code, said
     rows = {line.split()[0]: line.split()[1:] for line in lines if line}

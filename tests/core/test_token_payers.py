@@ -289,3 +289,24 @@ def test_a_lease_that_comes_back_while_it_is_fenced_finds_its_payer() -> None:
     assert desk.say(on.Joined("a", Share(250_000), "many"), 7) == []
     desk.say(on.Fenced("a", 1), 8)
     assert granted(desk.wake("a", 9)) == "a"
+
+
+def test_what_a_lease_is_owed_when_it_stops_waiting_pays_its_payers_debt() -> None:
+    desk = Desk()
+    for lease, share, payer in (
+        ("other", 500_000, "o"),
+        ("dirty", 10_000, "a"),
+        ("clean", 490_000, "a"),
+    ):
+        desk.say(on.Joined(lease, Share(share), payer))
+    desk.wake("dirty", 0)
+    for lease in ("other", "clean"):
+        desk.wake(lease, 0)
+    assert granted(desk.back("dirty", 1, 1000, 1000, empty=True)) == "other"
+    (payer,) = (p for p in desk.tokens._book.payers if p.leases == 2)
+    payer.settle()
+    before, debt = balance(desk.tokens, payer), payer.debt
+    assert debt
+    desk.say(on.Slept("clean"))
+    assert payer.debt < debt
+    assert balance(desk.tokens, payer) == before

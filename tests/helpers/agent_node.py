@@ -49,7 +49,7 @@ class AgentNode(Telling):
         self._reader = threading.Thread(target=self._read, args=(ready,), daemon=True)
         self._reader.start()
         if not ready.wait(DEADLINE_SECONDS) or self.process.poll() is not None:
-            self.close()
+            self._close(None)
             raise RuntimeError("the agent did not start:\n" + self.told())
 
     def _read(self, ready: threading.Event) -> None:
@@ -72,9 +72,12 @@ class AgentNode(Telling):
         wait_until(lambda: any(text in line for line in self.log), seconds)
 
     def close(self) -> None:
+        self._close(0)
+
+    def _close(self, right: int | None) -> None:
         assert self.process is not None
         try:
-            stopped(self.process)
+            stopped(self.process, right)
         finally:
             self._end()
 

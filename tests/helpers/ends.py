@@ -175,9 +175,7 @@ class Watch:
     def _is_wrong(self, code: int, sent: Collection[int]) -> bool:
         # Shells and `rgpu run` pass a signal on as 128 and its number.
         number = -code if code < 0 else code - 128
-        if code < 0 or number in CRASHES:
-            return number not in self.planted and number not in sent
-        return code == SANITIZERS_EXIT_CODE
+        return code == SANITIZERS_EXIT_CODE or number in CRASHES - self.planted - {*sent}
 
     def _noting(self, send: Callable[..., None], pids: Callable[[int], list[int]]) -> Any:
         def noted(whom: int, number: int, *more: Any) -> None:

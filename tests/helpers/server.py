@@ -88,7 +88,7 @@ class Server(Telling):
         self._reader.start()
         watch.log(self.log)
         if not self._ready.wait(DEADLINE_SECONDS) or not self.tcp:
-            self.stop()
+            self._end(None)
             raise RuntimeError("the server did not start:\n" + "".join(self.log))
         return self
 
@@ -119,9 +119,12 @@ class Server(Telling):
         agent, self._agent = self._agent, None
         if agent is not None:
             agent.stop()
+        self._end(0)
+
+    def _end(self, right: int | None) -> None:
         assert self.process is not None
         try:
-            stopped(self.process, seconds=DEADLINE_SECONDS)
+            stopped(self.process, right, DEADLINE_SECONDS)
         finally:
             self._clean()
         watch.read_out(self.log)

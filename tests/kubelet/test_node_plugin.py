@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -21,6 +22,12 @@ from helpers.needs import needs
 from helpers.node_plugin import FakeKubelet, NodePlugin
 from helpers.short_folder import short_folder
 from helpers.waiting import wait_until
+
+from rgpu_cluster.kubelet.claims import ClaimName
+from rgpu_cluster.kubelet.credentials import Credential
+from rgpu_cluster.kubelet.offers import Offer
+from rgpu_cluster.kubelet.preparing import Places, Preparer
+from rgpu_cluster.kubelet.shelf import Held, Prepared
 
 # Credentials belong to the users of containers, whom root alone can give files.
 pytestmark = needs("root")
@@ -204,6 +211,27 @@ def test_a_credential_is_renewed_where_the_containers_see_it(node: Node) -> None
         wait_until(lambda: "token-1" not in path.read_text())
     finally:
         os.close(folder)
+
+
+@pytest.mark.asyncio
+async def test_the_credential_of_one_node_is_renewed_and_that_of_another_stays() -> None:
+    claim = ClaimName(*FIRST)
+    held = [Held(pool, "agent", 0.0, Credential(f"old {pool}", 1.0, "", "", "")) for pool in "ab"]
+    kept = {claim.uid: Prepared(claim, 0, tuple(held))}
+    put: list[Prepared] = []
+
+    async def credential(pool: str, _agent: str, _claim: ClaimName) -> Credential:
+        return Credential(f"new {pool}", 2.0, "", "", "")
+
+    async def offer(_pool: str) -> Offer:
+        return Offer(agent="agent")
+
+    store: Any = SimpleNamespace(shelf=SimpleNamespace(read=lambda: kept), put=put.append)
+    cluster: Any = SimpleNamespace(offer=offer)
+    agents: Any = SimpleNamespace(credential=credential)
+    await Preparer(Places("node", "", store), cluster, agents).renew(claim.uid, "b")
+    assert [one.credential.token for one in put[0].held] == ["old a", "new b"]
+    assert kept[claim.uid] == put[0]
 
 
 def test_what_is_prepared_outlives_the_plugin_and_is_renewed(own: Node) -> None:

@@ -105,3 +105,17 @@ def test_nobody_sees_anything_without_an_access_token(
         assert "access token" in done.stderr
         wrong = run(server.tcp, "print(tried('nvmlInit'))", RGPU_TOKEN="wrong", RGPU_TENANT="alice")
         assert wrong.stdout == "error 4\n"
+
+
+def test_a_lease_that_holds_more_than_its_limit_has_nothing_free(server: Server) -> None:
+    """Its limit was made smaller while a program holds memory."""
+    view = (
+        "nvml.nvmlInit()\nmemory = nvml.nvmlDeviceGetMemoryInfo(device())\n"
+        "show([memory.total, memory.used, memory.free])"
+    )
+    with tenant(server.unix, 96 * MIB, RGPU_LEASE="shrunk", RGPU_MEMORY="256MiB"):
+        done = run_rgpu("lease", "resize", "shrunk", "--memory", "64MiB", "--server", server.unix)
+        assert done.returncode == 0, done.stderr
+        wanted = [64 * MIB, 96 * MIB, 0]
+        wait_until(lambda: ask(server.unix, view, RGPU_LEASE="shrunk")[0] == wanted[0])
+        assert ask(server.unix, view, RGPU_LEASE="shrunk") == wanted

@@ -92,6 +92,13 @@ def test_noise_moves_nobody() -> None:
         assert chooser.observe([LAN, WIDE], CALL_BOUND).uri is None
 
 
+def test_paths_that_are_better_in_turn_move_nobody() -> None:
+    """Each other path begins to count anew."""
+    chooser, other = Chooser(LAN.uri), path("tcp:other:7700", trip=0.002, rate=1.25e9)
+    for one in (WIDE, other) * 3:
+        assert chooser.observe([LAN, one], BULK_BOUND).uri is None
+
+
 def test_a_little_better_is_not_enough() -> None:
     a, b = path("tcp:a:1", trip=0.0010), path("tcp:b:1", trip=0.0009)
     chooser = Chooser(a.uri, Inertia(margin=0.25, times=1))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from helpers.command import run_rgpu
+from helpers.ends import plant
 from helpers.needs import needs
 from helpers.server import Server
 
@@ -19,6 +22,7 @@ from rgpu_common.errors import ServerError
 def test_only_the_death_of_the_process_that_tried_counts(
     monkeypatch: pytest.MonkeyPatch, source: str, harms: bool
 ) -> None:
+    plant(signal.SIGABRT)
     monkeypatch.setattr(reach, "_MAIN", source)
     check = check_reach.__wrapped__
     check("tcp:127.0.0.1:1")

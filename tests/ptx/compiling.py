@@ -93,7 +93,7 @@ def start(
     if cache is not None:
         environment["RGPU_EMU_CACHE"] = str(cache)
     command = [sys.executable, *program, flag, str(sock.fileno()), *options]
-    return subprocess.Popen(command, pass_fds=[sock.fileno()], env=environment)
+    return subprocess.Popen(command, pass_fds=[sock.fileno()], env=environment, cwd="/")
 
 
 class Accepting:

@@ -34,6 +34,21 @@ def test_the_second_process_finds_the_cache(tmp_path: Path) -> None:
     assert files == [".load", ".obj"]
 
 
+def test_kernels_of_one_name_in_two_modules_are_two_objects(tmp_path: Path) -> None:
+    """Also for the next compiler, which has them from the folder."""
+    for _ in range(2):
+        ours, theirs = socket.socketpair()
+        process = start(tmp_path, "--fd", theirs)
+        theirs.close()
+        client = Client(ours)
+        keys = [client.load(text).key for text in (KERNEL, KERNEL.replace(", 1;", ", 2;"))]
+        one, two = (client.lower(key, "add_one") for key in keys)
+        assert one.result == two.result == 0
+        assert one != two
+        ours.close()
+        assert process.wait(30) == 0
+
+
 def test_programs_that_share_a_folder_all_remember(tmp_path: Path) -> None:
     ends = [socket.socketpair() for _ in range(2)]
     processes = [start(tmp_path, "--fd", theirs) for _, theirs in ends]

@@ -297,3 +297,20 @@ def test_packs_of_integers() -> None:
 
 def test_registers_wider_than_the_type() -> None:
     check(wide_registers(), 36)
+
+
+def test_ties_go_to_the_even_neighbour() -> None:
+    """Random values hardly ever lie halfway between two."""
+    halfway = {"bf16": 8, "f16": 11, "f32": 24}
+    cases = []
+    for d, s in (("f32", "f64"), ("f16", "f32"), ("f16", "f64"), ("bf16", "f32"), ("bf16", "f64")):
+        for odd in (1, 3, 5, -1, -3, -5):
+            exact = math.copysign(1 + abs(odd) * 2.0 ** -halfway[d], odd)
+            raw = encode(exact, s)
+            text = f"0f{raw:08X}" if s == "f32" else f"0d{raw:016X}"
+            want = [round_exact(Fraction(exact), d, mode) for mode in MODES]
+            cases += [
+                Case(f"cvt.{mode}.{d}.{s} {{d}}, {text}", d, (), lambda w=bits: w)
+                for mode, bits in zip(MODES, want, strict=True)
+            ]
+    check(cases)

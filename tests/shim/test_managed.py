@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from helpers import clients
+from helpers.ends import plant
 
 START = """
 import ctypes, faulthandler, os, signal, threading
@@ -238,6 +241,7 @@ for turn in range(1, 6):
 
 
 def test_destroying_the_context_takes_it_away(server: str) -> None:
+    plant(signal.SIGSEGV)
     code, output, errors = clients.run(
         server,
         START

@@ -10,6 +10,7 @@ import signal
 
 import pytest
 from helpers import clients
+from helpers.ends import plant
 from helpers.server import Server
 
 START = """
@@ -45,12 +46,14 @@ def test_the_handler_of_the_program_gets_the_other_faults(server: str, when: str
         + "    assert w.words[:] == [turn] * 1000\n"
         + NULL
     )
+    plant(signal.SIGSEGV)
     code, output, errors = clients.run(server, source, **LEASE)
     assert (code, output) == (-11, "now\n"), errors
     assert "Fatal Python error: Segmentation fault" in errors
 
 
 def test_other_faults_end_a_program_without_a_handler(server: str) -> None:
+    plant(signal.SIGSEGV)
     code, output, _ = clients.run(
         server, START + "cuda.open()\nw = words(1000)\nwork(w)\nw.words[0]\n" + NULL, **LEASE
     )
@@ -67,6 +70,7 @@ cuda.free(w.device)
 print("freed", flush=True)
 w.words[1]
 """
+    plant(signal.SIGSEGV)
     code, output, _ = clients.run(server, START + source, **LEASE)
     assert (code, output) == (-11, "freed\n")
 
@@ -124,6 +128,7 @@ wait_for_line()
 w.words[0]
 print("not reached", flush=True)
 """
+    plant(signal.SIGSEGV)
     with Server() as server:
         client = clients.start(server.tcp, START + source)
         assert client.stdout is not None

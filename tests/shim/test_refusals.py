@@ -4,12 +4,14 @@ then fails.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from helpers import clients
+from helpers.ends import plant
 from helpers.needs import needs, static_runtime
 from helpers.server import Server
 
@@ -44,19 +46,20 @@ def said(server: str | None, source: str) -> tuple[int, list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("end", "how"),
+    ("end", "how", "wanted"),
     [
-        ("raise SystemExit(3)", "failed"),
-        ("1 / 0", "failed"),
-        ("os.abort()", "aborted"),
-        ("os.kill(os.getpid(), 6); cuda.synchronize()", "aborted"),
+        ("raise SystemExit(3)", "failed", 3),
+        ("1 / 0", "failed", 1),
+        ("os.abort()", "aborted", -signal.SIGABRT),
+        ("os.kill(os.getpid(), 6); cuda.synchronize()", "aborted", -signal.SIGABRT),
     ],
 )
 def test_an_unsupported_call_that_a_program_fails_of_is_named_once(
-    server: str, end: str, how: str
+    server: str, end: str, how: str, wanted: int
 ) -> None:
+    plant(signal.SIGABRT)
     code, lines = said(server, f"cuda.open()\ncall()\ncall()\n{end}")
-    assert code != 0
+    assert code == wanted
     assert lines == [
         f"rgpu: this program {how} {CALLED}. `rgpu help compatibility` says what works, "
         "`rgpu trace -- PROGRAM` lists all such calls."
@@ -92,9 +95,13 @@ def test_a_program_that_lists_functions_and_fails_of_something_else_hears_nothin
 
 
 def test_private_tables_are_said_if_the_program_then_fails(server: str) -> None:
-    for source in ("tables()\nraise SystemExit(1)", "cuda.open()\ntables()\nos.abort()"):
-        _, lines = said(server, source)
-        assert len(lines) == 1
+    plant(signal.SIGABRT)
+    for wanted, source in (
+        (1, "tables()\nraise SystemExit(1)"),
+        (-signal.SIGABRT, "cuda.open()\ntables()\nos.abort()"),
+    ):
+        code, lines = said(server, source)
+        assert (code, len(lines)) == (wanted, 1)
         assert TABLES in lines[0]
         assert "CuPy needs `rgpu run --arrays` and PyTorch `rgpu run --torch`" in lines[0]
         assert "`rgpu help compatibility` says what to use instead." in lines[0]
@@ -119,8 +126,9 @@ cuda.open()
 call()
 os.abort()
 """
+    plant(signal.SIGABRT)
     code, _, errors = clients.run(server, ASK + source)
-    assert code != 0
+    assert code == -signal.SIGABRT
     assert "Fatal Python error: Aborted" in errors
     assert "rgpu: this program" not in errors
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 from helpers import clients
+from helpers.ends import plant
 
 from rgpu_common.wire.codec import Value, encode_piece
 from rgpu_common.wire.frame import Frame, Kind
@@ -116,4 +118,5 @@ print("touch", flush=True)
 ctypes.string_at(address.value, 1)
 """
     with FakeServer(script, with_band=False) as server:
+        plant(signal.SIGSEGV)
         assert _managed(server, source) == (-11, "0\ntouch\n")

@@ -133,10 +133,10 @@ def test_what_a_test_itself_has_sent_is_right() -> None:
 
 def test_what_somebody_else_has_sent_is_wrong() -> None:
     process = waiting()
-    subprocess.run(["kill", "-TERM", str(process.pid)], check=True)
+    subprocess.run(["kill", "-SEGV", str(process.pid)], check=True)
     process.wait()
     close(process)
-    with pytest.raises(WrongEndError, match="SIGTERM, which no test asked for"):
+    with pytest.raises(WrongEndError, match="SIGSEGV, which no test asked for"):
         watch.check()
 
 

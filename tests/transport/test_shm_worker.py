@@ -129,6 +129,18 @@ def test_positions_that_make_no_sense_end_this_session(ring: int, word: int, val
         ended(client.process, RIGHT_ENDS)
 
 
+def test_a_byte_more_than_a_ring_holds_ends_this_session_unread() -> None:
+    with ring_session() as client:
+        ring = client.ring
+        assert ring is not None
+        wait_until(lambda: ring.get(TO_WORKER, HEAD) == ring.get(TO_WORKER, TAIL))
+        head = ring.get(TO_WORKER, HEAD)
+        ring.set(TO_WORKER, TAIL, head + ring.bytes + 1)
+        client.bell()
+        ended(client.process, RIGHT_ENDS)
+        assert ring.get(TO_WORKER, HEAD) == head
+
+
 def test_nonsense_in_the_ring_ends_the_session_with_a_reason() -> None:
     with ring_session() as client:
         client.send(random.Random(3).randbytes(4096))

@@ -36,7 +36,7 @@ def lazy_compiler() -> Iterator[socket.socket]:
     def start() -> None:
         if theirs.recv(1, socket.MSG_PEEK):
             command = [sys.executable, "-m", "rgpu_emu.compiler", "--fd", str(theirs.fileno())]
-            started.append(subprocess.Popen(command, pass_fds=(theirs.fileno(),)))
+            started.append(subprocess.Popen(command, pass_fds=(theirs.fileno(),), cwd="/"))
             theirs.close()
 
     waits = threading.Thread(target=start)

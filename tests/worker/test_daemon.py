@@ -115,6 +115,7 @@ def test_kernels_run_inside_the_sandbox_on_the_tenants_compiler() -> None:
     compiler = subprocess.Popen(
         [sys.executable, "-m", "rgpu_emu.compiler", "--fd", str(theirs.fileno())],
         pass_fds=(theirs.fileno(),),
+        cwd="/",
     )
     theirs.close()
     with pooled() as warm:
