@@ -195,7 +195,7 @@ def test_registered_memory(cuda: Device) -> None:
     cuda("cuMemHostRegister_v2", base, 1 << 15, 0)
     expect(712, lambda: cuda("cuMemHostRegister_v2", base + 100, 10, 0))
     expect(712, lambda: cuda("cuMemHostRegister_v2", base - 10, 20, 0))
-    expect(713, lambda: cuda("cuMemHostUnregister", base + 1))
+    expect(1, lambda: cuda("cuMemHostUnregister", base + 1))
     expect(801, lambda: cuda("cuMemHostRegister_v2", base + (1 << 15), 10, 4))
     expect(
         1, lambda: cuda("cuMemHostGetDevicePointer_v2", ctypes.byref(ctypes.c_uint64()), base, 0)

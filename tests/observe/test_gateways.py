@@ -189,7 +189,7 @@ def test_a_server_without_gateways_says_nothing_of_them() -> None:
 def test_the_metrics_of_a_gateway_keep_prometheus_rules(transport: str) -> None:
     tls = transport == "tls"
     words = () if tls else GRPC
-    text = pki.config() if tls else ""
+    text = pki.config() if tls else None
     variables = pki.client("alice") if tls else {}
     with Server("--metrics", "127.0.0.1:0", *words, tls=text, device="emulated:256MiB") as server:
         carries(server, transport, server.address(transport), **variables)
