@@ -17,6 +17,7 @@ from helpers.command import rgpu_command
 from helpers.needs import needs
 from helpers.server import Server
 from helpers.waiting import wait_until
+from typing_extensions import Self
 
 MIB = 1 << 20
 PROGRAM = """
@@ -60,8 +61,23 @@ class Program:
         self.process.communicate()
 
 
-def server(state: Path, *arguments: str, port: int = 0) -> Server:
-    return Server("--state-dir", str(state), "--listen", f"unix:{state.parent}/s", *arguments)
+class Kept(Server):
+    """A server whose token loop listens: only then can a next daemon adopt what this one leaves."""
+
+    def __init__(self, state: Path, *arguments: str) -> None:
+        self._state = state
+        super().__init__(
+            "--state-dir", str(state), "--listen", f"unix:{state.parent}/s", *arguments
+        )
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        wait_until((self._state / "loop").exists)
+        return self
+
+
+def server(state: Path, *arguments: str) -> Server:
+    return Kept(state, *arguments)
 
 
 def sessions(address: str) -> list[dict[str, object]]:
