@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 from helpers import clients
-from helpers.server import Server
+from helpers.server import Server, patient_server
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with Server() as one:
+    with patient_server() as one:
         yield one
 
 

@@ -15,7 +15,7 @@ from helpers import clients, pki
 from helpers.agent import GRPC
 from helpers.command import rgpu_command
 from helpers.needs import needs
-from helpers.server import HAS_UCX, TRANSPORTS, UCX, Server
+from helpers.server import HAS_UCX, PATIENT, TRANSPORTS, UCX, Server
 from helpers.waiting import wait_until
 
 SUM = "import rgpu_client.cupy as cp; print(int((cp.arange(10) ** 2).sum()))"
@@ -23,7 +23,7 @@ SUM = "import rgpu_client.cupy as cp; print(int((cp.arange(10) ** 2).sum()))"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with Server(*GRPC, *(UCX if HAS_UCX else ()), tls=pki.config()) as one:
+    with Server(*GRPC, *(UCX if HAS_UCX else ()), tls=pki.config(more=PATIENT)) as one:
         yield one
 
 

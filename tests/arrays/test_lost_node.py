@@ -13,7 +13,7 @@ import pytest
 from helpers import clients
 from helpers.needs import needs
 from helpers.proxy import CuttingProxy
-from helpers.server import Server
+from helpers.server import Server, patient_server
 
 CUPY = """
 import rgpu_client.cupy as cp
@@ -46,7 +46,7 @@ LIBRARIES = [pytest.param(CUPY, id="cupy"), pytest.param(TORCH, id="torch", mark
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server() as one:
+    with patient_server() as one:
         yield one
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from helpers import clients
 from helpers.needs import needs
-from helpers.server import Server
+from helpers.server import Server, patient_server
 
 PROGRAMS = {
     "arrays": """
@@ -64,7 +64,7 @@ def server() -> Iterator[Server]:
         packages = home / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
         packages.rmdir()
         packages.symlink_to(sysconfig.get_path("purelib"))
-        with Server(before=(str(home / "bin" / "python"),)) as one:
+        with patient_server(before=(str(home / "bin" / "python"),)) as one:
             yield one
 
 

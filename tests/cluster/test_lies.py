@@ -11,6 +11,7 @@ from rgpu_cluster.core.actions import Action, Denied, Grant, Placed, Resize, Rev
 from rgpu_cluster.core.card import CardId, Holding
 from rgpu_cluster.core.classes import kind_of
 from rgpu_cluster.core.limits import MOST_COUNTED, SECOND, Limits
+from rgpu_cluster.core.line import gang_key
 from rgpu_cluster.core.manager import Manager
 from rgpu_cluster.core.node import site_of
 from rgpu_cluster.core.paths import MOST_MEASURED, MOST_WAITING_PPM, End, Figures, Paths
@@ -135,14 +136,18 @@ def test_a_request_that_does_not_wait_hears_of_the_server_that_answers_nothing()
 def test_runs_that_name_different_sizes_of_one_gang_are_told() -> None:
     manager = Manager()
     manager.handle(ev.NodeReported(node("n1", 4), {}), 0)
-    manager.handle(ev.Asked(request(1), wait=True, gang="a/train", gang_size=3), 0)
-    said = manager.handle(ev.Asked(request(2), wait=True, gang="a/train", gang_size=2), 0)
+    manager.handle(ev.Asked(request(1), wait=True, gang=gang_key("a", "train"), gang_size=3), 0)
+    said = manager.handle(
+        ev.Asked(request(2), wait=True, gang=gang_key("a", "train"), gang_size=2), 0
+    )
     (denied,) = of(Denied, said)
     assert denied.why == (
         "gang 'train' is in line with runs that say 3 runs in all, and this one says 2: give all "
         "of them the same number, or this one another word"
     )
-    said = manager.handle(ev.Asked(request(3), wait=True, gang="b/train", gang_size=2), 0)
+    said = manager.handle(
+        ev.Asked(request(3), wait=True, gang=gang_key("b", "train"), gang_size=2), 0
+    )
     assert not of(Denied, said)  # another tenant's gang is another gang
 
 

@@ -11,7 +11,9 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typing_extensions import Self
@@ -25,6 +27,8 @@ from helpers.telling import Telling
 
 READY = re.compile(r"^rgpu: serving .* on (?P<where>.+)$")
 DEADLINE_SECONDS = 150
+# A worker with a library of arrays starts for seconds, and on a busy machine for many.
+PATIENT = "[sessions]\nopen_seconds = 60\n"
 # Arguments for Server: UCX needs an access token or `--insecure`, also at 127.0.0.1.
 UCX = ("--listen", "ucx:127.0.0.1:0", "--insecure")
 # Servers of tests of every transport listen for ucx where the operator has installed the library.
@@ -188,6 +192,16 @@ def _children(pid: int) -> list[int]:
             with contextlib.suppress(OSError):
                 children += [int(c) for c in (task / "children").read_text().split()]
     return children
+
+
+@contextlib.contextmanager
+def patient_server(*arguments: str, **options: Any) -> Iterator[Server]:
+    """A server that waits long for its workers to start."""
+    with tempfile.TemporaryDirectory(prefix="rgpu-test-") as folder:
+        file = Path(folder) / "rgpu.toml"
+        file.write_text(PATIENT)
+        with Server("--config", str(file), *arguments, **options) as server:
+            yield server
 
 
 def configured(folder: Path, **sessions: object) -> str:
