@@ -14,6 +14,7 @@ import pytest
 from helpers import clients
 from helpers.builder import FLAGS, ROOT, run
 from helpers.command import rgpu_command
+from helpers.ends import plant
 from helpers.needs import needs
 from helpers.server import UCX, Server, run_client
 from helpers.waiting import wait_until
@@ -102,6 +103,7 @@ def test_a_program_that_dies_ends_its_session(server: Server) -> None:
 @needs("ucx")
 def test_garbage_harms_ucx_at_most() -> None:
     """UCX's own listener may end its process; docs/explanation/security.md says what that means."""
+    plant(signal.SIGABRT)
     with Server(*UCX, device="emulated:256MiB") as server:
         where = ("127.0.0.1", int(server.ucx.rpartition(":")[2]))
         neighbour = clients.start(server.tcp, HOLD)
