@@ -173,18 +173,6 @@ SKBUILD_BUILD_DIR=build/gxx SKBUILD_CMAKE_DEFINE=RGPU_WERROR=ON \\
         after=("sanitizers-build", "fuzz-build"),
         idle=True,
     ),
-    # PyTorch lies beside what the tests see: it is large, and its nvJitLink has numba-cuda send
-    # machine code. Any build will do: its CPU part stands in for a GPU.
-    Stage(
-        "torch-install",
-        """
-. $VENV/bin/activate
-rm -rf $WORK/torch
-pip install --quiet --target $WORK/torch 'torch>=2.13,<2.14' expecttest
-""",
-        after=("install",),
-        idle=True,
-    ),
     # tests/native and tests/emu_exec come with what is compiled with sanitizers, tests/kubernetes
     # with what Go builds.
     Stage(
@@ -256,11 +244,13 @@ PYTHONPATH=$WORK/gxx pytest --all tests/litmus tests/worker tests/shim/test_copi
         f"""
 without='containers'
 {_REQUIRE}
-echo $WORK/torch >"$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth"
+# It comes last: it is large, and its nvJitLink has numba-cuda send machine code. Any build will do:
+# its CPU part stands in for a GPU.
+pip install --quiet 'torch>=2.13,<2.14' expecttest
 pytest --all -n 2 tests/arrays/test_torch_*.py tests/arrays/test_daemon.py \\
   tests/arrays/test_private_folder.py tests/arrays/test_lost_node.py
 """,
-        after=("torch-install", "kubernetes", "containers", "sanitizers", "native", "fuzz", "gxx"),
+        after=("kubernetes", "containers", "sanitizers", "native", "fuzz", "gxx"),
         processors=2,
         shown=15,
     ),
