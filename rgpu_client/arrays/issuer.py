@@ -321,7 +321,7 @@ class Issuer:
             message = self._answer(request)
             if message.kind is not Kind.REPLY or message.opcode != ANSWER:
                 self._broken(f"a frame of kind {message.kind.name}")
-            answered, status, *answer = harmless(msgpack.unpackb(message.head, use_list=True))
+            answered, status, *answer = self._unpacked(message.head)
             if answered == request:
                 break
             if answered not in self._given_up:
@@ -330,8 +330,22 @@ class Issuer:
             self._guarded(self._line.skip, message.body_bytes)
         if status != _OK:
             self._guarded(self._line.skip, message.body_bytes)
-            raise self._error(Failure.of(answer[0]))
+            raise self._error(self._failure(answer))
         return answer, message
+
+    def _unpacked(self, head: bytes) -> list[Any]:
+        """Returns the parts of an answer, of which there are two at least."""
+        try:
+            answered, status, *answer = harmless(msgpack.unpackb(head, use_list=True))
+        except (ValueError, TypeError, RecursionError):
+            self._broken("an answer of no form")
+        return [answered, status, *answer]
+
+    def _failure(self, answer: list[Any]) -> Failure:
+        try:
+            return Failure.of(answer[0])
+        except (ValueError, TypeError, IndexError):
+            self._broken("a failure of no form")
 
     def _answer(self, request: int) -> Message:
         """Waits for a message that is no notice. Interrupted, it notes that nobody waits for the

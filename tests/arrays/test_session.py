@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,8 @@ import pytest
 from helpers.array_session import Served, session
 
 from rgpu_client.arrays.issuer import Issuer, SessionLostError
-from rgpu_common.arrays.messages import OPERATIONS, Failure, Op, Tag
+from rgpu_common.arrays.line import Line
+from rgpu_common.arrays.messages import ANSWER, OPERATIONS, Failure, Op, Tag
 from rgpu_common.texts import harmless
 from rgpu_common.wire.frame import Kind
 from rgpu_server.arrays.library import NotOfferedError, Operation, plain_words
@@ -325,6 +327,36 @@ def test_a_lost_session_says_so() -> None:
         put(issuer, np.ones(2))
     issuer.close()
     served.join()
+
+
+def nested(depth: int) -> bytes:
+    return b"\x91" * depth + b"\xc0"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"", b"\xc1", b"\x93\x01", msgpack.packb(3), msgpack.packb([1]), nested(500), nested(900),
+        nested(5000), msgpack.packb([1, 1]), msgpack.packb([1, 1, 7]), msgpack.packb([1, 1, ["a", "b"]]),
+        msgpack.packb([1, 1, ["a", "b", "c", "d"]]),
+    ],
+)  # fmt: skip
+def test_an_answer_of_no_form_ends_the_session_with_a_sentence(head: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    node = Line.adopted(theirs.detach())
+    issuer = Issuer(Line.adopted(ours.detach()))
+
+    def answer() -> None:
+        node.next()
+        node.send(Kind.REPLY, ANSWER, head)
+
+    hostile = threading.Thread(target=answer)
+    hostile.start()
+    with pytest.raises(SessionLostError, match="the session has ended: the server sent"):
+        issuer.describe([])
+    issuer.close()
+    hostile.join(60)
+    node.close()
 
 
 NONSENSE = [

@@ -51,15 +51,6 @@ def command_lines() -> bytes:
     return b"\n".join(found)
 
 
-def descendants(pid: int) -> list[int]:
-    found, pending = [], [pid]
-    while pending:
-        found.append(pending.pop())
-        for task in Path(f"/proc/{found[-1]}/task").iterdir():
-            pending += [int(child) for child in (task / "children").read_text().split()]
-    return found
-
-
 def test_an_access_token_is_nowhere_but_with_its_client(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -75,7 +66,7 @@ def test_an_access_token_is_nowhere_but_with_its_client(
         assert holder.stdout is not None
         assert holder.stdout.readline() == "here\n"
         assert server.process is not None
-        pids = descendants(server.process.pid)
+        pids = [server.process.pid, *server.descendants()]
         assert len(pids) > 2
         shown = [
             everything_of(pids, "cmdline"),

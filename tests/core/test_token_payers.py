@@ -195,10 +195,8 @@ def test_a_new_lease_of_a_payer_in_debt_waits_as_its_other_leases_do(ppm: int) -
     assert served >= 8_000
 
 
-def test_a_debt_of_one_lease_delays_the_others_of_its_payer_and_nobody_for_ever() -> None:
-    """The payer of 'clean' owes a second that 'dirty' used. Its requests of 50 % pay that back in
-    two seconds.
-    """
+def used_by_a_sibling() -> Desk:
+    """One payer has the leases 'dirty', which holds the device, and 'clean'; another has 'other'."""
     desk = Desk()
     for lease, share, payer in (
         ("other", 500_000, "o"),
@@ -207,6 +205,14 @@ def test_a_debt_of_one_lease_delays_the_others_of_its_payer_and_nobody_for_ever(
     ):
         desk.say(on.Joined(lease, Share(share), payer))
     desk.wake("dirty", 0)
+    return desk
+
+
+def test_a_debt_of_one_lease_delays_the_others_of_its_payer_and_nobody_for_ever() -> None:
+    """The payer of 'clean' owes a second that 'dirty' used. Its requests of 50 % pay that back in
+    two seconds.
+    """
+    desk = used_by_a_sibling()
     desk.wake("other", 0)
     actions = desk.back("dirty", 1, 1000, 1000, empty=True)
     desk.wake("clean", 1000)
@@ -292,14 +298,7 @@ def test_a_lease_that_comes_back_while_it_is_fenced_finds_its_payer() -> None:
 
 
 def test_what_a_lease_is_owed_when_it_stops_waiting_pays_its_payers_debt() -> None:
-    desk = Desk()
-    for lease, share, payer in (
-        ("other", 500_000, "o"),
-        ("dirty", 10_000, "a"),
-        ("clean", 490_000, "a"),
-    ):
-        desk.say(on.Joined(lease, Share(share), payer))
-    desk.wake("dirty", 0)
+    desk = used_by_a_sibling()
     for lease in ("other", "clean"):
         desk.wake(lease, 0)
     assert granted(desk.back("dirty", 1, 1000, 1000, empty=True)) == "other"

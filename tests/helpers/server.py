@@ -21,7 +21,7 @@ from typing_extensions import Self
 from helpers import clients
 from helpers.agent import Agent
 from helpers.command import WEAK_ISOLATION, rgpu_command
-from helpers.ends import stopped, watch
+from helpers.ends import descendants, stopped, watch
 from helpers.needs import is_here, needs
 from helpers.telling import Telling
 
@@ -176,22 +176,16 @@ class Server(Telling):
     def descendants(self) -> list[int]:
         """Returns the process ids of all of the daemon's descendants."""
         assert self.process is not None
+        return descendants(self.process.pid)
+
+    def called(self, words: str) -> list[int]:
+        """Returns the process ids of the daemon's descendants whose command line has these words."""
         found: list[int] = []
-        pending = [self.process.pid]
-        while pending:
-            children = _children(pending.pop())
-            pending += children
-            found += children
+        for child in self.descendants():
+            with contextlib.suppress(OSError):  # it has ended
+                line = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+                found += [child] if words in line else []
         return found
-
-
-def _children(pid: int) -> list[int]:
-    children: list[int] = []
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):
-                children += [int(c) for c in (task / "children").read_text().split()]
-    return children
 
 
 @contextlib.contextmanager

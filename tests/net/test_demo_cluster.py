@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from helpers.cluster import check_table
+from helpers.ends import descendants
 from helpers.links import NEEDED, ROOT
 from helpers.needs import needs
 from helpers.waiting import wait_until
@@ -24,28 +25,6 @@ def variables(tmp_path: Path) -> dict[str, str]:
     mistaken for it.
     """
     return {**os.environ, "TMPDIR": str(tmp_path)}
-
-
-def children(pid: int) -> list[int]:
-    found = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        if task.name != str(pid):
-            found += [int(word) for word in (task / "children").read_text().split()]
-    return found
-
-
-def descendants(pid: int) -> list[int]:
-    """All processes below one, as far as they are still there."""
-    found: list[int] = []
-    pending = [pid]
-    while pending:
-        try:
-            below = children(pending.pop())
-        except OSError:
-            continue
-        found += below
-        pending += below
-    return found
 
 
 def test_each_client_gets_its_path_and_its_share(variables: dict[str, str], tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
@@ -174,25 +173,15 @@ def test_a_process_that_is_left_behind() -> None:
         watch.check()
 
 
-def _called(server: Server, words: str) -> list[int]:
-    """Returns the processes of a server whose command line has these words."""
-    found = []
-    for pid in server.descendants():
-        with contextlib.suppress(OSError):
-            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-            found += [pid] if words in line else []
-    return found
-
-
 @pytest.mark.parametrize("words", ["/rgpu-worker", "-m rgpu_server.tokens"])
 def test_the_crash_of_a_process_of_a_server(words: str) -> None:
     """A worker, and the token loop."""
     with Server() as server:
         code, _, errors = clients.run(server.unix, "cuda.open()")
         assert code == 0, errors
-        wait_until(lambda: bool(_called(server, words)))
+        wait_until(lambda: bool(server.called(words)))
         # Another process sends it: a test that sends it itself has asked for it.
-        subprocess.run(["kill", "-SEGV", str(_called(server, words)[0])], check=True)
+        subprocess.run(["kill", "-SEGV", str(server.called(words)[0])], check=True)
         wait_until(lambda: any("SIGSEGV" in line for line in server.log))
         with pytest.raises(WrongEndError, match="SIGSEGV"):
             watch.check()

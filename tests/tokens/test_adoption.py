@@ -76,10 +76,6 @@ class Kept(Server):
         return self
 
 
-def server(state: Path, *arguments: str) -> Server:
-    return Kept(state, *arguments)
-
-
 def sessions(address: str) -> list[dict[str, object]]:
     """Returns the sessions of `rgpu ps`."""
     return list(running_on(address)["sessions"])
@@ -104,17 +100,8 @@ def crash(running: Server) -> None:
 
 def loop_of(running: Server) -> int:
     """The process id of a server's token loop."""
-    (pid,) = [c for c in running.children("python") if "rgpu_server.tokens" in _command(c)] or [
-        c for c in running.children("python3") if "rgpu_server.tokens" in _command(c)
-    ]
+    (pid,) = running.called("-m rgpu_server.tokens")
     return pid
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""  # It ended between the listing and this look.
 
 
 @pytest.fixture
@@ -124,12 +111,12 @@ def state(tmp_path: Path) -> Path:
 
 def test_a_session_survives_the_daemon_and_the_next_one_knows_it(state: Path) -> None:
     address = f"unix:{state.parent}/s"
-    with server(state) as first:
+    with Kept(state) as first:
         program = Program(address, RGPU_LEASE="kept", RGPU_MEMORY="256MiB")
         (before,) = sessions(address)
         crash(first)
         program.copies()
-        with server(state) as second:
+        with Kept(state) as second:
             (after,) = sessions(address)
             assert after["worker_pid"] == before["worker_pid"]
             assert after["session_id"] == before["session_id"]
@@ -150,14 +137,14 @@ def test_a_session_survives_the_daemon_and_the_next_one_knows_it(state: Path) ->
 
 def test_a_server_that_cannot_start_leaves_running_sessions_to_the_next(state: Path) -> None:
     address = f"unix:{state.parent}/s"
-    with server(state) as first, socket.create_server(("127.0.0.1", 0)) as taken:
+    with Kept(state) as first, socket.create_server(("127.0.0.1", 0)) as taken:
         program = Program(address)
         (before,) = sessions(address)
         crash(first)
         metrics = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(RuntimeError, match="metrics"), server(state, "--metrics", metrics):
+        with pytest.raises(RuntimeError, match="metrics"), Kept(state, "--metrics", metrics):
             pass
-        with server(state):
+        with Kept(state):
             (after,) = sessions(address)
             assert after["worker_pid"] == before["worker_pid"]
             program.copies()
@@ -168,17 +155,17 @@ def test_a_server_that_cannot_start_leaves_running_sessions_to_the_next(state: P
 def test_a_server_that_cannot_start_leaves_no_folder(state: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         metrics = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(RuntimeError, match="metrics"), server(state, "--metrics", metrics):
+        with pytest.raises(RuntimeError, match="metrics"), Kept(state, "--metrics", metrics):
             pass
     assert not state.exists()
 
 
 def test_an_adopted_session_ends_when_it_is_told_to(state: Path) -> None:
     address = f"unix:{state.parent}/s"
-    with server(state) as first:
+    with Kept(state) as first:
         program = Program(address)
         crash(first)
-        with server(state) as second:
+        with Kept(state) as second:
             worker = int(str(sessions(address)[0]["worker_pid"]))
             pidfd = os.pidfd_open(worker)
             assert second.process is not None
@@ -191,11 +178,11 @@ def test_an_adopted_session_ends_when_it_is_told_to(state: Path) -> None:
 
 def test_a_worker_that_ends_while_no_daemon_is_there_holds_nothing(state: Path) -> None:
     address = f"unix:{state.parent}/s"
-    with server(state) as first:
+    with Kept(state) as first:
         kept, gone = Program(address, RGPU_LEASE="a"), Program(address, RGPU_LEASE="a")
         crash(first)
         gone.close()
-        with server(state):
+        with Kept(state):
             wait_until(lambda: len(sessions(address)) == 1)
             (lease,) = leases(address)
             assert 64 * MIB <= used(lease) < 128 * MIB
@@ -203,7 +190,7 @@ def test_a_worker_that_ends_while_no_daemon_is_there_holds_nothing(state: Path) 
 
 
 def test_a_killed_daemon_leaves_nothing(state: Path) -> None:
-    with server(state) as first:
+    with Kept(state) as first:
         program = Program(f"unix:{state.parent}/s")
         crash(first)
         program.close()
@@ -213,18 +200,18 @@ def test_a_killed_daemon_leaves_nothing(state: Path) -> None:
 @needs("root")  # who may write into the memory of the token loop
 def test_a_lease_whose_page_is_broken_is_not_adopted_and_holds_nothing(state: Path) -> None:
     address = f"unix:{state.parent}/s"
-    with server(state) as first:
+    with Kept(state) as first:
         program = Program(address)
         worker = os.pidfd_open(int(str(sessions(address)[0]["worker_pid"])))
         loop = loop_of(first)
         crash(first)
         _break_pages(loop)
-        with server(state) as second:
+        with Kept(state) as second:
             assert select.select([worker], [], [], 30)[0]
             assert not leases(address)
             other = Program(address)
             crash(second)
-            with server(state) as third:
+            with Kept(state) as third:
                 assert len(sessions(address)) == 1
                 assert not any("cannot be adopted" in line for line in third.log)
                 other.copies()
@@ -247,7 +234,7 @@ def _lease_pages(loop: int) -> list[Path]:
 
 
 def test_two_servers_never_share_a_state_folder(state: Path) -> None:
-    with server(state):
+    with Kept(state):
         done = subprocess.run(
             [rgpu_command(), "serve", "--listen", "127.0.0.1:0", "--state-dir", str(state)],
             cwd="/",
@@ -275,7 +262,7 @@ def test_a_folder_that_others_can_see_is_not_used(tmp_path: Path) -> None:
 
 def test_a_loop_that_dies_is_replaced_and_sessions_go_on(state: Path) -> None:
     address = f"unix:{state.parent}/s"
-    with server(state, "--metrics", "127.0.0.1:0") as running:
+    with Kept(state, "--metrics", "127.0.0.1:0") as running:
         program = Program(address)
         before = loop_of(running)
         os.kill(before, signal.SIGKILL)
@@ -286,7 +273,7 @@ def test_a_loop_that_dies_is_replaced_and_sessions_go_on(state: Path) -> None:
         # The new loop keeps them as the old one did.
         crash(running)
         program.copies()
-        with server(state):
+        with Kept(state):
             assert len(sessions(address)) == 2
             program.close()
             other.close()
@@ -294,11 +281,11 @@ def test_a_loop_that_dies_is_replaced_and_sessions_go_on(state: Path) -> None:
 
 def test_a_loop_that_leaves_the_daemon_that_adopted_it_is_ended(state: Path) -> None:
     address = f"unix:{state.parent}/s"
-    with server(state) as first:
+    with Kept(state) as first:
         program = Program(address)
         before = os.pidfd_open(loop_of(first))
         crash(first)
-        with server(state) as second, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:
+        with Kept(state) as second, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:
             other.connect(str(state / "loop"))  # for the newcomer it leaves the daemon
             assert select.select([before], [], [], 30)[0]
             wait_until(lambda: _replaced(second, 0))
@@ -316,7 +303,7 @@ def _replaced(running: Server, before: int) -> bool:
 
 def test_counters_go_on_where_the_daemon_before_was(state: Path) -> None:
     address = f"unix:{state.parent}/s"
-    with server(state) as first:
+    with Kept(state) as first:
         kept, ended = Program(address, RGPU_LEASE="a"), Program(address, RGPU_LEASE="a")
         for program in (kept, ended):
             program.copies()
@@ -324,7 +311,7 @@ def test_counters_go_on_where_the_daemon_before_was(state: Path) -> None:
         wait_until(lambda: len(sessions(address)) == 1)
         crash(first)
         kept.copies()
-        with server(state, "--metrics", "127.0.0.1:0") as second:
+        with Kept(state, "--metrics", "127.0.0.1:0") as second:
             copied = 3 * 2 * len(bytes(range(256)) * 16)
             assert metric(second, "rgpu_copied_bytes_total") == copied
             assert metric(second, "rgpu_memory_peak_bytes") >= 64 * MIB
@@ -344,10 +331,10 @@ def test_with_quotas_off_everybody_runs(state: Path) -> None:
     config = state.parent / "rgpu.toml"
     config.write_text("[quota]\nenforce = false\n")
     address = f"unix:{state.parent}/s"
-    with server(state, "--config", str(config)) as first:
+    with Kept(state, "--config", str(config)) as first:
         program = Program(address)
         program.copies()
         crash(first)
-        with server(state):  # and on again: the same sessions, scheduled from now on
+        with Kept(state):  # and on again: the same sessions, scheduled from now on
             program.copies()
             program.close()
