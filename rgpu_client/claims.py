@@ -10,9 +10,10 @@ from rgpu_client.preload import connect_with, environment_before, seconds_of
 from rgpu_client.program_environment import client_environment, library_path, rgpu_variables
 from rgpu_client.session.audit import is_loud
 from rgpu_client.session.check import Patience, claim_shown
+from rgpu_client.session.greeting import program_name
 from rgpu_client.session.launch import api_server, carried, same_agent
 from rgpu_client.session.start import on_path, same_path
-from rgpu_client.settings import DEFAULT_SERVER, ClientSettings, program_name
+from rgpu_client.settings import DEFAULT_SERVER, ClientSettings
 from rgpu_client.threads import in_thread
 from rgpu_common.errors import RgpuError
 

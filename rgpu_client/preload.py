@@ -18,9 +18,10 @@ from rgpu_client.program_environment import (
 )
 from rgpu_client.session.audit import is_loud
 from rgpu_client.session.check import FOR_EVER, Patience, claim_shown
+from rgpu_client.session.greeting import program_name
 from rgpu_client.session.launch import api_server, carried, same_agent
 from rgpu_client.session.start import on_path, same_path
-from rgpu_client.settings import DEFAULT_SERVER, ClientSettings, program_name
+from rgpu_client.settings import DEFAULT_SERVER, ClientSettings
 from rgpu_client.standing import Standing, differences
 from rgpu_common.errors import NoSessionError, RgpuError, UsageError
 

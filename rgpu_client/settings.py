@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import operator
-import re
-import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rgpu_client.device_names import parse_devices
@@ -23,7 +21,7 @@ from rgpu_common.sharing import parse_policy
 from rgpu_common.units import PPM, parse_share, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
 DEFAULT_SERVER = TcpEndpoint("127.0.0.1", DEFAULT_PORT)
 # {ucx} is empty for the control-plane API, because UCX carries sessions only.
@@ -36,8 +34,6 @@ API_SERVER_HELP = _SERVER_HELP.format(ucx="")
 # An emulated device runs PTX, not machine code. These variables make programs that can choose send
 # PTX.
 SEND_PTX = {"CUPY_COMPILE_WITH_PTX": "1"}
-_INTERPRETER = re.compile(r"(python|pypy|ipython|julia|perl|ruby|node|Rscript)[0-9.]*")
-_WITH_VALUE = ("-W", "-X")
 
 
 class ClientSettings(NamedTuple):
@@ -154,29 +150,3 @@ def _check_shares(found: Mapping[str, str]) -> None:
         return
     share, limit = parse_share(found["RGPU_SHARE"]), parse_share(found["RGPU_LIMIT"])
     check_share_and_limit(share, limit)
-
-
-def program_name(words: Sequence[str] | None = None) -> str:
-    """Returns the name of a program: of an interpreter also its script or module, never arguments,
-    which may be secret. The driver library does the same (rgpu_client/shim/program.cc).
-
-    words: the command line; by default that of this process.
-    """
-    words = sys.orig_argv if words is None else words
-    if not words:
-        return "python"
-    name = words[0].rpartition("/")[2]
-    if not _INTERPRETER.fullmatch(name):
-        return name
-    rest = iter(words[1:])
-    for word in rest:
-        if word in ("-c", "-"):
-            return f"{name} {word}"
-        if word == "-m":
-            module = next(rest, "")
-            return f"{name} -m {module}" if module else name
-        if word in _WITH_VALUE:
-            next(rest, "")
-        elif word and not word.startswith("-"):
-            return f"{name} {word.rpartition('/')[2]}"
-    return name

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rgpu_client.arrays.issuer import Issuer
-from rgpu_client.session.greeting import hello_of
-from rgpu_client.settings import configured_server, program_name
+from rgpu_client.session.greeting import hello_of, program_name
+from rgpu_client.settings import configured_server
 from rgpu_client.sizes import sizes_of
 from rgpu_common.arrays.line import Line, LineError, Woken
 from rgpu_common.errors import NoSessionError

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 from typing import TYPE_CHECKING
 
 from rgpu_client.sizes import sizes_of
@@ -13,7 +15,11 @@ from rgpu_common.wire.handshake import MAX_NAME_BYTES, MAX_SENTENCE_BYTES
 from rgpu_common.wire.hello import WISHES_MINOR, Hello
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+# Interpreters, whose first word says nothing of the program, and their options with a value.
+_INTERPRETER = re.compile(r"(python|pypy|ipython|julia|perl|ruby|node|Rscript)[0-9.]*")
+_WITH_VALUE = ("-W", "-X")
 
 
 def hello_of(
@@ -52,3 +58,29 @@ def hello_of(
         share_limit_ppm=sizes.limit_ppm,
         wishes=tuple(Wish(name, value) for name, value in named if value is not None),
     )
+
+
+def program_name(words: Sequence[str] | None = None) -> str:
+    """Returns the name of a program: of an interpreter also its script or module, never arguments,
+    which may be secret. The driver library does the same (rgpu_client/shim/program.cc).
+
+    words: the command line; by default that of this process.
+    """
+    words = sys.orig_argv if words is None else words
+    if not words:
+        return "python"
+    name = words[0].rpartition("/")[2]
+    if not _INTERPRETER.fullmatch(name):
+        return name
+    rest = iter(words[1:])
+    for word in rest:
+        if word in ("-c", "-"):
+            return f"{name} {word}"
+        if word == "-m":
+            module = next(rest, "")
+            return f"{name} -m {module}" if module else name
+        if word in _WITH_VALUE:
+            next(rest, "")
+        elif word and not word.startswith("-"):
+            return f"{name} {word.rpartition('/')[2]}"
+    return name

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgpu_client.program_environment import client_environment
-from rgpu_client.settings import ClientSettings, configured_server, program_name
+from rgpu_client.session.greeting import program_name
+from rgpu_client.settings import ClientSettings, configured_server
 from rgpu_client.trace import format_trace, parse_trace
 from rgpu_common.clock import FakeClock, MonotonicClock
 from rgpu_common.endpoints import (

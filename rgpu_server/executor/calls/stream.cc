@@ -37,6 +37,14 @@ CUresult Create(Executor& executor, const Command& command, const rgpuStreamCrea
   return result;
 }
 
+// True if nothing is issued behind an event that is complete. The stream's marker lies behind the
+// event and may complete a moment later, when the program knows already that the event is complete.
+bool EndsWithCompleteEvent(Executor& executor, const Stream& stream) {
+  const std::shared_ptr<Point> recorded = stream.recorded.lock();
+  return recorded != nullptr && stream.recorded_at == stream.issued &&
+         executor.Query(*recorded) == CUDA_SUCCESS;
+}
+
 }  // namespace
 
 CUresult Run(Executor& executor, const Command& command, const rgpuStreamCreate_Request& request,
@@ -88,14 +96,6 @@ CUresult Run(Executor& executor, const Command& command,
   if (!target.context->dead) executor.order().Advance(*target.stream);
   if (result == CUDA_SUCCESS) executor.memory().TrimAfterWait(false);
   return result;
-}
-
-// True if nothing is issued behind an event that is complete. The stream's marker lies behind the
-// event and may complete a moment later, when the program knows already that the event is complete.
-static bool EndsWithCompleteEvent(Executor& executor, const Stream& stream) {
-  const std::shared_ptr<Point> recorded = stream.recorded.lock();
-  return recorded != nullptr && stream.recorded_at == stream.issued &&
-         executor.Query(*recorded) == CUDA_SUCCESS;
 }
 
 CUresult Run(Executor& executor, const Command& command, const rgpuStreamQuery_Request& request,
