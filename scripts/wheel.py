@@ -52,8 +52,10 @@ def tools(folder: Path, arch: str) -> dict[str, Path]:
     the folders and definitions that `zig c++` gives it.
 
     CMake's variable CMAKE_CXX_COMPILER_LAUNCHER may name ccache. The program `clang++` is the
-    compiler that ccache sees: its text has zig's version and no folder. A precompiled header holds
-    folders and times, so its sum says what it was made of (ccache's pch_external_checksum).
+    compiler that ccache sees: its text has zig's version and no folder. ccache does not know that
+    words behind `-Xclang` are paths, so those below the build folder are made relative to it. A
+    precompiled header holds folders and times, so its sum says what it was made of (ccache's
+    pch_external_checksum).
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = f"{arch}-linux-gnu.{GLIBC}"
@@ -68,7 +70,9 @@ def tools(folder: Path, arch: str) -> dict[str, Path]:
         f'*" -emit-pch "*) {clang} "$@" -g0 || exit\n'
         '  while [ "$1" != -o ]; do shift; done\n'
         f'  cat "{folder / "clang++"}" "{PRECOMPILED}" | cksum >"$2.sum" ;;\n'
-        f'*" -c "* | *" -E "*) exec {launcher} {clang} "$@" -g0 ;;\n'
+        '*" -c "* | *" -E "*)\n'
+        '  for word; do shift; set -- "$@" "${word#"$PWD"/}"; done\n'
+        f'  exec {launcher} {clang} "$@" -g0 ;;\n'
         f'*) exec {link} "$@" -g0 -s ;;\n'
         "esac",
         "ar": f'exec "{zig()}" ar "$@"',

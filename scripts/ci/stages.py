@@ -90,12 +90,12 @@ node -e 'process.exit(+process.versions.node.split(".")[0] < 20 ? 1 : 0)' && com
 """,
     ),
     Stage("checks", "make check VENV=$TOOLS", after=("tools",)),
-    # The wheel that people get is the one that is installed and tested.
+    # The wheel that people get is the one that is installed and tested. Everything waits for it, so
+    # its compiler is no idle task.
     Stage(
         "wheel",
         "rm -rf dist\n. $TOOLS/bin/activate\npython scripts/wheel.py",
         after=("tools",),
-        idle=True,
     ),
     Stage(
         "dependencies",
