@@ -14,7 +14,6 @@ from helpers.counts import ALL, runs_all
 from helpers.ends import WrongEndError, watch
 from helpers.needs import CONTAINERS, Needing, required
 from helpers.order import Durations, place
-from helpers.rewriting import rewrite_together
 from helpers.telling import note_test
 from helpers.turns import Turns
 from helpers.undisturbed import (
@@ -96,21 +95,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     """Tells each process that runs tests where the turns are."""
     node.workerinput["turns"] = node.config.stash[TURNS]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection(session: pytest.Session) -> None:
-    """Shares out the rewriting of assertions between the processes that run tests."""
-    folder = _turns(session.config)
-    if folder is not None:
-        arguments = [Path(argument.partition("::")[0]) for argument in session.config.args]
-        files = [
-            file
-            for path in map(Path.absolute, arguments)
-            for file in ([path] if path.is_file() else sorted(path.rglob("test_*.py")))
-            if not pytest_ignore_collect(file, session.config)
-        ]
-        rewrite_together(session.config, dict.fromkeys(files), folder)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,17 +1,14 @@
-"""Which files start first, and that their assertions are rewritten once for all processes."""
+"""Which files start first."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from _pytest.assertion import rewrite
 from helpers import order
-from helpers.rewriting import rewrite_together
 
 
 def item(path: str, *markers: str) -> Any:
@@ -65,28 +62,3 @@ def test_the_table_is_written_from_a_run(table: Path) -> None:
 
 def test_every_file_of_the_table_is_there() -> None:
     assert all((order.ROOT / path).is_file() for path in order.longest())
-
-
-@pytest.mark.parametrize("bytecode", [True, False])
-def test_assertions_are_rewritten_once_for_all_processes(
-    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bytecode: bool
-) -> None:
-    monkeypatch.setattr(sys, "dont_write_bytecode", not bytecode)
-    monkeypatch.setattr(rewrite, "get_cache_dir", lambda path: path.parent / "__pycache__")
-    seen: list[Path] = []
-    rewritten = rewrite._rewrite_test
-
-    def counting(path: Path, config: pytest.Config) -> Any:
-        seen.append(path)
-        return rewritten(path, config)
-
-    monkeypatch.setattr(rewrite, "_rewrite_test", counting)
-    good, bad = tmp_path / "test_good.py", tmp_path / "test_bad.py"
-    good.write_text("assert True\n")
-    bad.write_text("(\n")
-    for name in ("one run", "one run", "the next run"):
-        (tmp_path / name).mkdir(exist_ok=True)
-        rewrite_together(pytestconfig, [good, bad, tmp_path / "missing.py"], tmp_path / name)
-    assert seen.count(good) == (1 if bytecode else 2)
-    assert rewrite._read_pyc(good, rewrite.get_cache_dir(good) / f"test_good{rewrite.PYC_TAIL}")
-    assert (tmp_path / "__pycache__").exists() is bytecode
