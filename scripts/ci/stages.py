@@ -148,7 +148,7 @@ pip install --quiet "$(echo dist/rgpu_cuda-*.whl)[test,browser,containers,docs]"
 """,
         after=("wheel", "dependencies"),
     ),
-    Stage("site", "make site SITE=$WORK/site", after=("install",)),
+    Stage("site", "make site SITE=$WORK/site", after=("install",), idle=True),
     Stage(
         "sanitizers-build",
         ". $VENV/bin/activate\nmake sanitize-build",
@@ -183,7 +183,7 @@ without='torch expecttest containers'
 pytest --all --ignore=tests/native --ignore=tests/emu_exec --ignore=tests/kubernetes \\
   --ignore=tests/containers
 """,
-        after=("packages", "checks", "install", "site"),
+        after=("packages", "checks", "install"),
         processors=2,
         shown=60,
     ),
