@@ -210,7 +210,7 @@ pytest tests/containers --all --run-containers --numprocesses=0 -o faulthandler_
     ),
     Stage(
         "sanitizers",
-        ". $VENV/bin/activate\nmake sanitize",
+        f"without='torch expecttest'\n{_REQUIRE}\nmake sanitize",
         after=("tests", "sanitizers-build"),
         shown=15,
     ),
