@@ -124,14 +124,15 @@ fi
 """,
         after=("checks",),
     ),
-    # tests/kubernetes asks a control plane, which Go builds once into the user's cache.
+    # tests/kubernetes asks a control plane, which Go builds once into the user's cache. It may
+    # have to wait until the tests leave it a processor.
     Stage(
         "go",
         """
 . $TOOLS/bin/activate
 cd tests
 for program in controlplane helm; do
-  timeout 1200 python -m helpers.$program || {
+  timeout 3600 python -m helpers.$program || {
     echo "there is no Go, or it could not build $program: tests that need it are skipped"
     echo $program >>$LACKS
   }
@@ -188,17 +189,6 @@ pytest --all --ignore=tests/native --ignore=tests/emu_exec --ignore=tests/kubern
         shown=60,
     ),
     Stage(
-        "kubernetes",
-        f"""
-without=
-{_REQUIRE}
-pytest --all tests/kubernetes
-""",
-        after=("tests", "go"),
-        processors=2,
-        shown=15,
-    ),
-    Stage(
         "containers",
         f"""
 without='torch expecttest'
@@ -237,6 +227,17 @@ PYTHONPATH=$WORK/gxx pytest --all tests/litmus tests/worker tests/shim/test_copi
     ),
     Stage(
         "fuzz", ". $VENV/bin/activate\nnice make fuzz-quick", after=("tests", "fuzz-build"), shown=3
+    ),
+    Stage(
+        "kubernetes",
+        f"""
+without=
+{_REQUIRE}
+pytest --all tests/kubernetes
+""",
+        after=("tests", "go"),
+        processors=2,
+        shown=15,
     ),
     # Two processes: each of them imports PyTorch's samples, which takes seconds.
     Stage(
