@@ -135,3 +135,12 @@ def test_addresses_that_are_not_the_sessions_are_refused() -> None:
         assert client.result("rgpuCopyDtoH", src=mine, **huge).status == INVALID_VALUE
         client.upload(mine + 4090, b"past the end")
         assert client.result("rgpuContextSynchronize", ctx=10).status == INVALID_VALUE
+
+
+def test_an_event_of_another_context_is_not_recorded() -> None:
+    with session() as client:
+        client.call("rgpuContextCreate", ctx=11, device=0, flags=0)
+        client.post("rgpuEventCreate", event=21, flags=0, context=11)
+        client.post("rgpuEventRecord", event=21, stream=LEGACY, version=1, flags=0)
+        assert client.result("rgpuContextSynchronize", ctx=10).status == INVALID_HANDLE
+        assert client.result("rgpuContextSynchronize", ctx=10).status == 0
