@@ -79,6 +79,9 @@ class Gate {
     const WaitPlace place_;
     const bool last_;
   };
+  // In a host function, without the lock: the stream has come to the end of the wait at `place`.
+  // Waits for the token if work behind the stream was set aside.  `last`: as in ClientWait.
+  void GoOn(const WaitPlace& place, bool last = true);
   // Whether anybody schedules the device.  Callable without the lock.
   bool on() const { return lease::ReadGrant(page_).phase != lease::Phase::kOff; }
 
@@ -91,6 +94,15 @@ class Gate {
   void Completed(Stream& stream, const Marker& marker);
   // The driver has taken a host function with a client wait.
   void WaitLaunched(Stream& stream) { Tell(event::WaitLaunched{stream, stream.context->order}); }
+  // The driver gets a wait for a value in memory next, and behind it a halt, which calls GoOn.
+  void ValueWaitLaunched(Stream& stream, const WaitPlace& place) {
+    Tell(event::ValueWaitLaunched{stream, stream.context->order, place});
+  }
+  // The driver has refused the wait or the halt.
+  void ValueWaitRefused(const WaitPlace& place) {
+    Tell(event::WaitEnded{place});
+    Tell(event::WaitPassed{place});
+  }
   // The driver has made the stream wait for an event that comes behind `places`.
   void OrderedBehind(Stream& stream, const WaitPlaces& places) {
     Tell(event::OrderedBehind{stream, stream.context->order, places});

@@ -25,10 +25,12 @@ Gate::ClientWait::ClientWait(Gate& gate, const WaitPlace& place, bool last)
   gate_.notes_.Leave(event::WaitBegan{place_});
 }
 
-Gate::ClientWait::~ClientWait() {
-  gate_.notes_.Leave(event::WaitEnded{place_});
-  if (gate_.notes_.any_aside()) gate_.WaitInStream(0, place_.of);
-  if (last_) gate_.notes_.Leave(event::WaitPassed{place_});
+Gate::ClientWait::~ClientWait() { gate_.GoOn(place_, last_); }
+
+void Gate::GoOn(const WaitPlace& place, bool last) {
+  notes_.Leave(event::WaitEnded{place});
+  if (notes_.any_aside()) WaitInStream(0, place.of);
+  if (last) notes_.Leave(event::WaitPassed{place});
 }
 
 void Gate::AwaitInStream(uint64_t ns) {

@@ -151,6 +151,23 @@ CUresult StreamOrder::AfterWait(Stream& stream, CUresult result) {
   return result;
 }
 
+// Work that the stream has may be running, unlike what comes behind the wait.
+CUresult StreamOrder::BeforeValueWait(Stream& stream, WaitPlace* place) {
+  *place = {std::make_shared<ClientWaits>(), 1};
+  WaitPlaces next;
+  next.Add(*place);
+  if (const CUresult result = MarkBefore(stream, next); result != CUDA_SUCCESS) return result;
+  // Before the driver has the halt: its function may run at once.
+  executor_.gate().ValueWaitLaunched(stream, *place);
+  return CUDA_SUCCESS;
+}
+
+CUresult StreamOrder::AfterValueWait(Stream& stream, const WaitPlace& place, CUresult result) {
+  stream.entries += 2;
+  if (result != CUDA_SUCCESS) executor_.gate().ValueWaitRefused(place);
+  return result;
+}
+
 CUresult StreamOrder::Issued(Stream& stream, Work work, CUresult result) {
   if (result != CUDA_SUCCESS) return result;
   ++stream.issued;

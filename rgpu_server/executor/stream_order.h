@@ -48,6 +48,20 @@ class StreamOrder {
     if (const CUresult result = BeforeWait(stream, place); result != CUDA_SUCCESS) return result;
     return AfterWait(stream, call());
   }
+  // Puts a wait for a value in memory into the stream, and a halt behind it, whose function calls
+  // Gate::GoOn with `*place`; used within the `call` of Issue. `call` is the driver call.
+  template <typename F>
+  CUresult WaitForValue(Stream& stream, CUhostFn function, void* argument, WaitPlace* place,
+                        F&& call) {
+    if (const CUresult result = BeforeValueWait(stream, place); result != CUDA_SUCCESS) {
+      return result;
+    }
+    CUresult result = call();
+    if (result == CUDA_SUCCESS) {
+      result = stream.context->halts.Launch(stream.handle, function, argument);
+    }
+    return AfterValueWait(stream, *place, result);
+  }
   // Makes the stream wait for `point`.
   CUresult WaitFor(Stream& stream, const Point& point, unsigned int flags);
   // Returns a point that completes when everything issued to `stream` so far is complete; null if
@@ -116,6 +130,8 @@ class StreamOrder {
 
   CUresult BeforeWait(Stream& stream, WaitPlace* place);
   CUresult AfterWait(Stream& stream, CUresult result);
+  CUresult BeforeValueWait(Stream& stream, WaitPlace* place);
+  CUresult AfterValueWait(Stream& stream, const WaitPlace& place, CUresult result);
   static void ForgetGone(Context& context);
   CUresult Prepare(Stream& stream);
   CUresult LeaveLast(Stream& next);

@@ -78,8 +78,9 @@ class Fence:
     def _end(self, worker: WorkerSeat, now: int) -> None:
         seconds = self._max_kernel_ns / 1e9
         sentence = (
-            f"a kernel ran for more than {seconds:g} s while others waited for the device; make "
-            "it shorter, or have the operator raise quota.max_kernel_seconds"
+            f"a kernel ran for more than {seconds:g} s while others waited for the device, or a "
+            "graph waited for a value in memory; make it shorter, or have the operator raise "
+            "quota.max_kernel_seconds"
         )
         worker.kill_at = now + _KILL_NS
         worker.end(CUDA_ERROR_LAUNCH_TIMEOUT, sentence)

@@ -113,12 +113,19 @@ bool Session::Admitted(const Command& command) {
   return Ask({.ns = kernels_[command.number % kKernels]->Predict(1)});
 }
 
-// As StreamOrder::Prepare, LaunchWait and WaitFor: markers before what orders the stream.
+// As StreamOrder::Prepare, LaunchWait, WaitForValue and WaitFor: markers before what orders the
+// stream.
 void Session::Prepare(const Command& command) {
   if (streams_[command.stream]->legacy) MarkBefore(command.stream, order_.behind_blocking);
   if (command.kind == Command::Kind::kClientWait && streams_[command.stream]->legacy) MarkRest();
-  if (command.kind != Command::Kind::kWaitEvent) return;
-  MarkBefore(command.stream, events_[command.number].places);
+  WaitPlaces next = events_[command.number].places;
+  if (command.kind == Command::Kind::kWaitValue) {
+    next = {};
+    next.Add(command.place);
+  } else if (command.kind != Command::Kind::kWaitEvent) {
+    return;
+  }
+  MarkBefore(command.stream, next);
 }
 
 void Session::MarkBefore(size_t stream, const WaitPlaces& next) {
@@ -139,6 +146,9 @@ void Session::Issue(Command command) {
     events_[command.number] = {command.stream, command.issued, stream.behind};
     return;
   }
+  if (command.kind == Command::Kind::kWaitValue) {
+    command.place = {std::make_shared<ClientWaits>(), 1};
+  }
   Prepare(command);
   if (command.kind == Command::Kind::kClientWait) {
     command.place = {stream.waits, stream.waits->last + 1};
@@ -146,6 +156,9 @@ void Session::Issue(Command command) {
     const Recorded& recorded = events_[command.number];
     command.of = recorded.of;
     command.behind = recorded.behind;
+  }
+  if (command.kind == Command::Kind::kWaitValue) {
+    Tell(event::ValueWaitLaunched{stream, order_, command.place});
   }
   queues_[command.stream].push_back(command);
   if (command.kind == Command::Kind::kClientWait) {
@@ -299,7 +312,11 @@ bool Session::Begin(Command& command) {
   const size_t stream = command.stream;
   if (command.kind == Command::Kind::kClientWait) {
     Tell(event::WaitBegan{command.place});
-    world_.After(command.ns, [this, stream] { ClientAnswers(stream); });
+    world_.After(command.ns, [this, stream] { GoesOn(stream); });
+    return false;
+  }
+  if (command.kind == Command::Kind::kWaitValue) {
+    world_.After(world_.Random(1, 200) * kMicrosecond, [this, stream] { GoesOn(stream); });
     return false;
   }
   if (!command.gated()) return true;
@@ -316,7 +333,7 @@ void Session::End(size_t stream) {
   Advance();
 }
 
-void Session::ClientAnswers(size_t stream) {
+void Session::GoesOn(size_t stream) {
   Command& wait = queues_[stream].front();
   Tell(event::WaitEnded{wait.place});
   wait.awaits = true;

@@ -26,7 +26,7 @@ struct Command {
     kClientWait,  // the stream waits for the client for `ns`
     kRecord,      // an event
     kWaitEvent,   // the stream waits for it
-    kWaitValue,   // the stream waits for a value in memory
+    kWaitValue,   // the stream waits for a value in memory, and then at a halt for its turn
     kWriteValue,  // a kernel that writes it
   };
   Kind kind = Kind::kKernel;
@@ -39,7 +39,7 @@ struct Command {
   WaitPlace place = {};
   uint64_t behind = 0;  // kWaitEvent: complete when all before this number in `of` is
   size_t of = 0;
-  bool awaits = false;  // kClientWait: the client has answered, and the stream waits for its turn
+  bool awaits = false;  // the client has answered, or the value is there: waits for its turn
 
   bool gated() const { return kind == Kind::kKernel || kind == Kind::kWriteValue; }
 };
@@ -99,7 +99,7 @@ class Session {
   bool Begin(Command& command);
   void End(size_t stream);
   uint64_t CompleteTo(size_t stream) const;
-  void ClientAnswers(size_t stream);
+  void GoesOn(size_t stream);
   bool ReturnsToStream(size_t stream);
 
   World& world_;

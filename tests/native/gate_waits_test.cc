@@ -137,6 +137,91 @@ TEST(gate, the_legacy_stream_orders_blocking_streams_and_no_others) {
   CHECK(!free->behind.HasOneOf(waiting.stream->waits.get()));
 }
 
+// A session under a slice, with kernels behind a wait for a value of one stream.
+struct WaitingForValue : GateTurn {
+  std::shared_ptr<StreamWork> stream = Stream(false, false);
+  std::shared_ptr<Estimate> kernel = Kernel(kMillisecond);
+  WaitPlace place = {std::make_shared<ClientWaits>(), 1};
+
+  WaitingForValue() : GateTurn(kMillisecond) {}
+  void Waits() { Tell(event::ValueWaitLaunched{*stream, order, place}); }
+  void StandsForLong() {
+    Pass(kClientNs + kMillisecond);
+    Look();
+  }
+};
+
+TEST(gate, a_stream_that_waits_for_a_value_does_not_keep_the_token) {
+  WaitingForValue waiting;
+  waiting.Waits();
+  waiting.IssuesAndMarks(*waiting.stream, waiting.kernel);
+  waiting.Pass(kClientNs - 1);
+  waiting.Look();
+  CHECK(!waiting.state.any_aside());
+  waiting.StandsForLong();
+  CHECK(waiting.state.any_aside());
+  waiting.Pass(kGraceNs);
+  waiting.Look();
+  CHECK_EQ(waiting.state.slot().active_gen, 0U);
+  waiting.Look(Phase::kNone, 3);
+  // The value is there: the stream is at its halt.
+  waiting.Tell(event::WaitEnded{waiting.place});
+  waiting.Tell(event::AwaitBegan{});
+  CHECK(!waiting.Asks(0, true, waiting.place.of.get()));
+  waiting.Look(Phase::kSlice, 4, 20 * kMillisecond);
+  CHECK(waiting.Asks(0, true, waiting.place.of.get()));
+  CHECK_EQ(waiting.state.slot().in_flight_ns, kMillisecond);
+}
+
+TEST(gate, work_before_a_wait_for_a_value_keeps_the_token_and_so_does_a_value_that_comes_soon) {
+  WaitingForValue waiting;
+  waiting.Issues(*waiting.stream, waiting.kernel);
+  WaitPlaces next;
+  next.Add(waiting.place);
+  CHECK(GateState::MustMark(*waiting.stream, next) == GateState::MarkFirst::kStream);
+  const uint64_t running = waiting.Marks(*waiting.stream);
+  waiting.Waits();
+  waiting.IssuesAndMarks(*waiting.stream, waiting.kernel);
+  waiting.StandsForLong();
+  CHECK(!waiting.state.any_aside());
+  waiting.Completes(*waiting.stream, running);
+  waiting.Look();
+  CHECK(!waiting.state.any_aside());  // the stream has only now come to its wait
+  waiting.StandsForLong();
+  CHECK(waiting.state.any_aside());
+}
+
+// Work that is held back may write the value.
+TEST(gate, a_session_that_waits_for_a_value_may_always_add_work) {
+  constexpr uint64_t kSlice = 20 * kMillisecond;
+  WaitingForValue waiting;
+  waiting.Waits();
+  for (uint64_t i = 0; i <= kMuchAsideCount; ++i) {
+    waiting.IssuesAndMarks(*waiting.stream, waiting.kernel);
+  }
+  waiting.StandsForLong();
+  CHECK(waiting.state.any_aside());
+  uint64_t generation = 3;
+  int admitted = 0;
+  for (int turn = 0; turn < 100; ++turn, ++generation) {
+    waiting.Pass(kSlice);
+    waiting.Look(Phase::kNone, generation);
+    waiting.Look(Phase::kSlice, ++generation, kSlice);
+    if (!waiting.Asks(kMillisecond)) continue;
+    ++admitted;
+    waiting.IssuesAndMarks(*waiting.stream, waiting.kernel);
+    waiting.StandsForLong();
+  }
+  CHECK(admitted > 2 && admitted < 100);
+}
+
+TEST(gate, a_stream_that_is_gone_waits_for_no_value) {
+  WaitingForValue waiting;
+  waiting.Waits();
+  waiting.Tell(event::Forgotten{*waiting.stream});
+  CHECK(waiting.place.over() && !waiting.place.Stands(UINT64_MAX));
+}
+
 TEST(gate, only_what_comes_behind_this_wait_comes_back_with_it) {
   Waiting waiting;
   const auto other = waiting.Stream(false, false);

@@ -37,6 +37,27 @@ CUresult Create(Executor& executor, const Command& command, const rgpuStreamCrea
   return result;
 }
 
+// The halt behind a wait for a value.  The stream may be gone while its function runs.
+struct ValueWait : std::enable_shared_from_this<ValueWait> {
+  explicit ValueWait(Gate& its_gate) : gate(its_gate) {}
+  Gate& gate;
+  WaitPlace place;
+};
+
+void GoOn(void* opaque) {
+  const std::shared_ptr<ValueWait> wait = static_cast<ValueWait*>(opaque)->shared_from_this();
+  wait->gate.GoOn(wait->place);
+}
+
+CUresult WaitForValue(const Driver& driver, CUstream stream,
+                      const rgpuStreamWaitValue_Request& request) {
+  return request.width == 4
+             ? driver->cuStreamWaitValue32_v2(stream, request.address,
+                                              static_cast<cuuint32_t>(request.value), request.flags)
+             : driver->cuStreamWaitValue64_v2(stream, request.address, request.value,
+                                              request.flags);
+}
+
 // True if nothing is issued behind an event that is complete. The stream's marker lies behind the
 // event and may complete a moment later, when the program knows already that the event is complete.
 bool EndsWithCompleteEvent(Executor& executor, const Stream& stream) {
@@ -146,13 +167,13 @@ CUresult Run(Executor& executor, const Command& command, const rgpuStreamWaitVal
   result = executor.objects().ranges.Check(request.address, request.width);
   if (result != CUDA_SUCCESS) return result;
   executor.OrderIsHidden();
-  const Driver& driver = executor.driver();
-  return executor.order().Issue(*target.stream, {}, [&](CUstream stream) {
-    return request.width == 4
-               ? driver->cuStreamWaitValue32_v2(
-                     stream, request.address, static_cast<cuuint32_t>(request.value), request.flags)
-               : driver->cuStreamWaitValue64_v2(stream, request.address, request.value,
-                                                request.flags);
+  StreamOrder& order = executor.order();
+  // Without a gate nobody else waits for the device.
+  const auto wait = executor.gate().on() ? std::make_shared<ValueWait>(executor.gate()) : nullptr;
+  return order.Issue(*target.stream, {0, wait}, [&](CUstream stream) {
+    const auto call = [&] { return WaitForValue(executor.driver(), stream, request); };
+    if (wait == nullptr) return call();
+    return order.WaitForValue(*target.stream, GoOn, wait.get(), &wait->place, call);
   });
 }
 

@@ -7,8 +7,12 @@
 // token goes back.  Before the stream goes on, its host function asks for the token again, so that
 // no kernel runs without it.
 //
-// A stream can also wait for a value in memory.  The gate does not know who will write the value,
-// so it keeps the token while there is work behind such a wait.
+// A stream can also wait for a value in memory (cuStreamWaitValue32).  That is the same, with a
+// halt directly behind the wait in place of the host function.  The stream counts as standing in
+// the wait from when the driver has it: work behind a wait that the stream has not reached cannot
+// run either. One thing differs: the value may be written by work of the session itself, which the
+// gate holds back.  So such a session may always add to what is set aside, if only a piece now and
+// then.
 //
 // A session that is alone keeps the token in any case. There the time is only not charged.
 #include <algorithm>
@@ -62,6 +66,28 @@ void GateState::On(const event::WaitPassed& passed, uint64_t) {
   passed.place.of->over = std::max(passed.place.of->over, passed.place.number);
 }
 
+// From now on the stream counts as standing in the wait, until the halt behind it says otherwise.
+void GateState::On(const event::ValueWaitLaunched& launched, uint64_t now_ns) {
+  CountStanding(now_ns);
+  ClientWaits& waits = *launched.place.of;
+  waits.last = waits.in = launched.place.number;
+  waits.since_ns = now_ns;
+  waits.for_value_in = &launched.stream;
+  standing_.push_back(launched.place.of);
+  launched.stream.behind.Add(launched.place);
+  launched.stream.OrderWithLegacy(launched.order);
+}
+
+// The streams of a context that is gone come to no halt any more.
+void GateState::ForgetValueWaits(const StreamWork& stream) {
+  std::erase_if(standing_, [&](const auto& waits) {
+    if (waits->for_value_in != &stream) return false;
+    waits->over = waits->last;
+    waits->since_ns = 0;
+    return true;
+  });
+}
+
 // True if all work that counts as on the device comes behind streams that stand in a client wait
 // since before `before_ns`.
 bool GateState::AllStand(uint64_t before_ns) const {
@@ -87,6 +113,11 @@ bool GateState::CountStanding(uint64_t now_ns) {
 void GateState::SetAside(uint64_t now_ns) {
   if (active_ == 0 || work_.empty() || alone()) return;
   const uint64_t since_ns = now_ns - std::min(kClientNs, now_ns);
+  for (const auto& waits : standing_) {
+    // A stream may have come to its wait, or the value been written, only with the last work.
+    if (waits->for_value_in == nullptr) continue;
+    waits->since_ns = std::max(waits->since_ns, work_.last_done_ns());
+  }
   const auto stands_long = [=](const auto& waits) { return waits->since_ns < since_ns; };
   if (std::ranges::none_of(standing_, stands_long)) return;
   std::vector<std::pair<std::shared_ptr<StreamWork>, Pieces>> found;
@@ -126,6 +157,16 @@ bool GateState::MuchAside() const {
   return aside_pieces_.ns > kMuchAsideNs || aside_pieces_.count > kMuchAsideCount;
 }
 
+bool GateState::WaitsForValue() const {
+  return std::ranges::any_of(standing_,
+                             [](const auto& waits) { return waits->for_value_in != nullptr; });
+}
+
+// True if one more piece may go to the device, although it may be set aside there.
+bool GateState::MayAddToAside(uint64_t now_ns) {
+  return !MuchAside() || (WaitsForValue() && aside_patience_.LetsThrough(now_ns, kernel_ns_));
+}
+
 // Streams whose work was set aside behind `waits`, and runs when that stream goes on.
 std::vector<std::shared_ptr<StreamWork>> GateState::Returning(const ClientWaits* waits) const {
   std::vector<std::shared_ptr<StreamWork>> streams;
@@ -141,6 +182,7 @@ void GateState::Return(const ClientWaits* waits, uint64_t now_ns) {
   const auto streams = Returning(waits);
   if (streams.empty()) return;
   for (const auto& stream : streams) TakeBack(*stream, now_ns);
+  aside_patience_.Moved(now_ns);
   work_.WaitedUntil(now_ns);
   WakeHeld();
 }

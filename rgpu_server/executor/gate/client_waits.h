@@ -4,6 +4,9 @@
 // A client wait is a host function of the worker's in a stream: the stream waits in it for bytes
 // from the client, or for room to send bytes to the client.  The client waits of one stream are
 // numbered from 1, and the stream reaches them in that order.
+//
+// A wait for a value in memory (cuStreamWaitValue32) counts as a client wait: a program writes the
+// value when it likes.  Each has a ClientWaits of its own, with the one number 1.
 #pragma once
 
 #include <algorithm>
@@ -20,6 +23,8 @@ struct ClientWaits {
   uint64_t over = 0;      // the stream has passed the client waits up to this one
   uint64_t in = 0;        // the client wait in which the stream stands now
   uint64_t since_ns = 0;  // since when; 0: the stream does not stand in a client wait
+  // Of a wait for a value: its stream, which may be gone. Null: these are waits for the client.
+  const void* for_value_in = nullptr;
 };
 
 // One client wait.

@@ -84,6 +84,14 @@ struct WaitLaunched {
   StreamWork& stream;
   ContextOrder& order;
 };
+// A wait for a value in memory, whose place this is, gets into the stream, and a halt behind it.
+// WaitEnded and WaitPassed tell that the stream has come to the halt, and gone on, or that the
+// driver has refused the wait.
+struct ValueWaitLaunched {
+  StreamWork& stream;
+  ContextOrder& order;
+  const WaitPlace& place;
+};
 // The driver has made the stream wait for an event that comes behind these places.
 struct OrderedBehind {
   StreamWork& stream;
@@ -127,9 +135,10 @@ struct Ticked {
 using GateEvent =
     std::variant<event::Asked, event::Entered, event::Looked, event::Holding, event::AwaitBegan,
                  event::AwaitEnded, event::Issued, event::Marked, event::Completed, event::Awaited,
-                 event::Forgotten, event::WaitLaunched, event::OrderedBehind, event::WaitBegan,
-                 event::WaitEnded, event::WaitPassed, event::WentOn, event::LinkLost,
-                 event::LinkBack, event::Failed, event::Stopped, event::StillRuns, event::Ticked>;
+                 event::Forgotten, event::WaitLaunched, event::ValueWaitLaunched,
+                 event::OrderedBehind, event::WaitBegan, event::WaitEnded, event::WaitPassed,
+                 event::WentOn, event::LinkLost, event::LinkBack, event::Failed, event::Stopped,
+                 event::StillRuns, event::Ticked>;
 
 // The shell publishes the slot (GateState::slot) before it does these.
 struct GateActions {

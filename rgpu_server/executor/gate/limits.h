@@ -17,7 +17,8 @@ inline constexpr uint64_t kOpenBudgetNs = 20 * base::kMillisecond;
 // Work that is set aside comes to the device all at once when its streams go on.  A session with
 // more of it than this releases one piece in a turn, because that piece may be for another stream.
 inline constexpr uint64_t kMostAsideNs = 20 * base::kMillisecond;
-// A session with more of it than this releases nothing until the client has answered.  The number
+// A session with more of it than this releases nothing until the client has answered, and only a
+// piece now and then while a stream waits for a value in memory.  The number
 // also keeps the driver's queues from filling up: a thread that finds a queue full waits in the
 // driver with the executor's lock.
 inline constexpr uint64_t kMuchAsideNs = 100 * base::kMillisecond;

@@ -110,7 +110,7 @@ bool GateState::FitsSlice(uint64_t now_ns) {
   const uint64_t in_flight = work_.in_flight().ns + asked_->others_ns;
   const uint64_t elapsed = now_ns - std::min(grant_.start_ns, now_ns);
   const bool first =
-      !used_ && in_flight == 0 && elapsed < grant_.slice_ns && (in_stream || !MuchAside());
+      !used_ && in_flight == 0 && elapsed < grant_.slice_ns && (in_stream || MayAddToAside(now_ns));
   const bool over = elapsed + in_flight + ns / 2 > grant_.slice_ns;
   const bool some_aside = aside_pieces_.ns > kMostAsideNs && !in_stream;
   if (!first && (over || some_aside || MuchAside())) {

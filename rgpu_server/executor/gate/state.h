@@ -102,6 +102,7 @@ class GateState {
   void On(const event::Awaited& awaited, uint64_t) { work_.Unwatch(awaited.marker); }
   void On(const event::Forgotten& forgotten, uint64_t now_ns);
   void On(const event::WaitLaunched& launched, uint64_t);
+  void On(const event::ValueWaitLaunched& launched, uint64_t now_ns);
   void On(const event::OrderedBehind& ordered, uint64_t);
   // Client waits: aside.cc.
   void On(const event::WaitBegan& began, uint64_t now_ns);
@@ -135,6 +136,9 @@ class GateState {
   void Return(const ClientWaits* waits, uint64_t now_ns);
   std::vector<std::shared_ptr<StreamWork>> Returning(const ClientWaits* waits) const;
   bool MuchAside() const;
+  bool WaitsForValue() const;
+  bool MayAddToAside(uint64_t now_ns);
+  void ForgetValueWaits(const StreamWork& stream);
 
   GateActions actions_;  // of the event that is being handled
   SlotImage slot_;
@@ -164,6 +168,7 @@ class GateState {
   std::vector<std::shared_ptr<ClientWaits>> standing_;  // streams that stand in a client wait
   std::vector<std::shared_ptr<StreamWork>> aside_;      // streams with work that is set aside
   Pieces aside_pieces_;                                 // all of that work
+  Patience aside_patience_;                             // with streams that wait for a value
   uint64_t standing_looked_ns_ = 0;                     // when an Issued last had it counted
 };
 

@@ -38,6 +38,7 @@ void GateState::On(const event::Completed& completed, uint64_t) {
 }
 
 void GateState::On(const event::Forgotten& forgotten, uint64_t now_ns) {
+  ForgetValueWaits(forgotten.stream);
   TakeBack(forgotten.stream, now_ns);
   MarkedWork gone;
   gone.load = work_.TakeAll(forgotten.stream);

@@ -212,6 +212,46 @@ def test_a_stream_that_waits_for_one_that_comes_later(server: Server) -> None:
         ran(victim, slow, HOLDS)
 
 
+def test_a_stream_that_waits_for_a_value(server: Server) -> None:
+    """Its work needs no device meanwhile, and runs in a turn of its own when the value is there."""
+    with tenants(server, VICTIM, SLOW) as (victim, slow):
+        flag = slow.alloc(8)
+        slow.upload(flag, bytes(8))
+        using, behind, writing = slow.streams(3)
+        for round_ in range(1, 4):
+            slow.post(
+                "rgpuStreamWaitValue", stream=using, address=flag, value=round_, width=4, flags=0
+            )
+            holds(slow, using)
+            wait(slow, behind, record(slow, using, EVENT + round_))
+            holds(slow, behind)
+            assert works(victim, 0.5) > 0
+            slow.post(
+                "rgpuStreamWriteValue", stream=writing, address=flag, value=round_, width=4, flags=0
+            )
+            assert works(victim, 0.2) > 0
+        ran(victim, slow, 6 * HOLDS)
+
+
+def test_a_value_that_is_written_by_work_that_is_held_back(server: Server) -> None:
+    """So much work is set aside that a session whose client is slow would add nothing to it."""
+    with tenants(server, VICTIM, SLOW) as (victim, slow):
+        flag, source = slow.alloc(8), slow.alloc(8)
+        slow.upload(flag, bytes(8))
+        slow.upload(source, (1).to_bytes(8, "little"))
+        using, writing = slow.streams(2)
+        slow.post("rgpuStreamWaitValue", stream=using, address=flag, value=1, width=4, flags=0)
+        for _ in range(60):
+            slow.hold(4 * MS, stream=using)
+        slow.post(
+            "rgpuCopyDtoD", dst=flag, src=source, bytes=8, stream=writing
+        )  # fmt: skip
+        while works(victim, 0.2) > 0:
+            if slow.result("rgpuStreamQuery", stream=using, notify=0, version=1).status == 0:
+                break
+        ran(victim, slow, 60)
+
+
 def test_a_full_queue_of_the_driver(server: Server) -> None:
     """A client that issues more after the copy than fits waits in the driver; the stream
     goes on.
