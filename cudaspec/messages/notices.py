@@ -42,7 +42,7 @@ NOTICES = [
         6,
         "LOG",
         "worker",
-        "Level 0: text that kernels print, for stdout; 1: the reason of an error, for stderr; 2: a warning, for stderr.",
+        "Level 0: text that kernels print, for stdout; 1: the reason of an error, for stderr; 2: a warning, for stderr; 3: lines of asserts that have failed in kernels, for stderr as they are.",
         (Part("u32 level"), Part("printable text")),
     ),
     Message(7, "ACK", "worker", "Every command up to `seq` is decoded."),

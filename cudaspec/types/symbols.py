@@ -302,7 +302,7 @@ MANY = [
 EXTRA: dict[str, tuple[str, ...]] = {
     "shim": ("rgpu_shim_state", "rgpu_shim_version"),
     "emu": (
-        "rgpu_emu_fault", "rgpu_emu_heap", "rgpu_emu_reason", "rgpu_emu_required_block",
+        "rgpu_emu_fault", "rgpu_emu_heap", "rgpu_emu_log_to", "rgpu_emu_reason", "rgpu_emu_required_block",
         "rgpu_emu_window", "rgpu_emu_set_aside", "rgpu_emu_give_back", "rgpu_emu_back",
     ),
 }

@@ -45,11 +45,13 @@ void Session::OnCompleted(const wire::FrameHeader& header, uint64_t object, uint
   progress->completed.store(version);
 }
 
-// level 0: output of a kernel's printf; 1: the reason of an error; 2: a warning.
+// level 0: output of a kernel's printf; 1: the reason of an error; 2: a warning; 3: lines of a
+// kernel's asserts.
 void Session::OnLog(uint32_t level, std::string_view text) {
-  if (level == 0) {
-    fwrite(text.data(), 1, text.size(), stdout);
-    fflush(stdout);
+  if (level == 0 || level == 3) {
+    FILE* const file = level == 0 ? stdout : stderr;
+    fwrite(text.data(), 1, text.size(), file);
+    fflush(file);
     return;
   }
   // A warning is no reason of an error that a later call may ask for.

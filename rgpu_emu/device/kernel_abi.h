@@ -7,7 +7,7 @@
 
 namespace rgpu::emu {
 
-inline constexpr uint32_t kKernelAbi = 6;
+inline constexpr uint32_t kKernelAbi = 7;
 
 struct BlockInfo;
 
@@ -209,10 +209,10 @@ static_assert(sizeof(TextureCall) == 112);
 struct KernelRuntime {
   // 0: ends the launch with this CUresult, or with kTrapStackFull
   void (*trap)(BlockInfo*, uint32_t result);
-  // 8: __assertfail(message, file, line, function, charSize): arena addresses; ends with
-  // CUDA_ERROR_ASSERT
+  // 8: returns. __assertfail(message, file, line, function, charSize) with arena addresses, and the
+  // thread, which ends then. The launch ends with CUDA_ERROR_ASSERT.
   void (*assertfail)(BlockInfo*, uint64_t message, uint64_t file, uint32_t line, uint64_t function,
-                     uint64_t char_bytes);
+                     uint64_t char_bytes, uint32_t tid_x, uint32_t tid_y, uint32_t tid_z);
   int32_t (*vprintf)(BlockInfo*, uint64_t format, uint64_t arguments);  // 16: returns
   uint64_t (*malloc)(BlockInfo*, uint64_t bytes);                       // 24: returns; 0 = none
   void (*free)(BlockInfo*, uint64_t address);                           // 32: returns

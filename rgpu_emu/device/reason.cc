@@ -59,6 +59,11 @@ size_t rgpu_emu_reason(char* text, size_t bytes) {
   return count;
 }
 
+extern "C" __attribute__((visibility("default"))) void rgpu_emu_log_to(int fd);
+
+// Sets where this library's log goes. It is stderr at first.
+void rgpu_emu_log_to(int fd) { rgpu::base::SetLogDescriptor(fd); }
+
 extern "C" __attribute__((visibility("default"))) size_t rgpu_emu_fault(char* text, size_t bytes);
 
 // Copies the sentence about the first kernel that failed in this process. Returns the bytes

@@ -103,4 +103,9 @@ void Services::Print(std::string_view text) {
   std::fflush(stdout);
 }
 
+void Services::PrintAsserts(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
 }  // namespace rgpu::emu

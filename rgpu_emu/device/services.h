@@ -29,6 +29,7 @@ class Services : public DeviceServices {
   uint64_t DeviceMalloc(uint64_t bytes) override;
   void DeviceFree(uint64_t address) override;
   void Print(std::string_view text) override;
+  void PrintAsserts(std::string_view text) override;
   // Sets the heap limit of the process, which all contexts share. Returns false if kernels use
   // more.
   bool SetHeapBytes(uint64_t bytes);

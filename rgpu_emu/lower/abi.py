@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-KERNEL_ABI: Final = 6
+KERNEL_ABI: Final = 7
 
 KIND_LOOP: Final = 0
 KIND_COROUTINE: Final = 1

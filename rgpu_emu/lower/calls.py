@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Final
 from rgpu_emu.lower import abi, stack
 from rgpu_emu.lower.emit import FRAME_SIZE
 from rgpu_emu.lower.registry import lowers
-from rgpu_emu.ptx.errors import CUDA_ERROR_LAUNCH_FAILED, PtxError, unsupported
+from rgpu_emu.ptx.errors import (
+    CUDA_ERROR_ASSERT,
+    CUDA_ERROR_LAUNCH_FAILED,
+    PtxError,
+    unsupported,
+)
 from rgpu_emu.ptx.operands import Call, Operand, Reg, Sink, Sym, Variable
 
 if TYPE_CHECKING:
@@ -184,10 +189,14 @@ def _runtime(e: FunctionEmitter, found: Call) -> None:
             values.append(f"{kind} {e.op(f'load {kind}, ptr {_storage(e, operand)}')}")
         else:
             values.append(f"{kind} {e.read(operand, kind)}")
+    if name == "assertfail":
+        values += ["i32 %tx", "i32 %ty", "i32 %tz"]
     text = f"call {result or 'void'} {e.env(f'runtime.{name}')}({', '.join(values)})"
     if name == "assertfail":
+        # Other threads go on, so that each thread whose condition fails gets its line. A function
+        # that is not inlined cannot end its thread alone.
         e.line(text)
-        e.line("unreachable")
+        e.line(f"br label %{e.thread_exit or e.trap_block(CUDA_ERROR_ASSERT)}")
         e.dead()
     elif result:
         value = e.op(text)

@@ -38,6 +38,7 @@ bool LoadDriver(const std::string& path, Driver* driver, std::string* sentence) 
   Find(library, "rgpu_emu_heap", &driver->heap);
   Find(library, "rgpu_emu_reason", &driver->reason);
   Find(library, "rgpu_emu_fault", &driver->fault);
+  Find(library, "rgpu_emu_log_to", &driver->log_to);
   Find(library, "rgpu_emu_required_block", &driver->required_block);
   Find(library, "rgpu_emu_window", &driver->credit.window);
   Find(library, "rgpu_emu_set_aside", &driver->credit.set_aside);

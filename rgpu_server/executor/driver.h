@@ -38,6 +38,10 @@ struct Driver {
   // thread and address. Null with other libraries.
   size_t (*fault)(char* text, size_t bytes) = nullptr;
 
+  // Emulated device only: sets where the library's log goes, which is stderr at first. Null with
+  // other libraries.
+  void (*log_to)(int fd) = nullptr;
+
   // Emulated device only: the block that .reqntid demands of every launch of a function or kernel;
   // zeros: none. Null with other libraries, whose API does not tell.
   void (*required_block)(CUfunction function, uint32_t* block) = nullptr;

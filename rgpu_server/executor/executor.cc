@@ -7,6 +7,7 @@
 #include "gen/notices.gen.h"
 #include "gen/opcodes.gen.h"
 #include "rgpu_server/executor/notice.h"
+#include "rgpu_server/executor/printed.h"
 
 namespace rgpu::exec {
 
@@ -92,6 +93,8 @@ uint64_t Executor::MostPredicted(WorkBound bound) const {
 }
 
 void Executor::SetSticky(CUresult error, uint32_t context, const std::string& sentence) {
+  // A program may end as soon as it has the error, so what its kernels have printed goes first.
+  ForwardPrinted(outbox_);
   CUresult none = CUDA_SUCCESS;
   if (!sticky_.compare_exchange_strong(none, error)) return;
   wire::FrameHeader header = NoticeHeader(wire::Notice::kSticky);

@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
     rgpu::base::Log(rgpu::base::Level::kError, "%s", sentence.c_str());
     return 2;
   }
-  rgpu::exec::CapturePrinted();
+  rgpu::exec::CapturePrinted(driver);
   // These read files, which the sandbox forbids later.
   rgpu::base::UsableCpus();
   rgpu::transport::zip::LoadZstd(nullptr);

@@ -1,5 +1,5 @@
-// Output of kernels (printf): the device library writes it to this process's stdout, from where it
-// is forwarded to the client.
+// Output of kernels: the device library writes printf's to this process's stdout, and the lines of
+// asserts that have failed to its stderr. Both are forwarded to the client.
 #pragma once
 
 #include <string_view>
@@ -9,8 +9,9 @@
 
 namespace rgpu::exec {
 
-// Replaces stdout by a pipe of our own. Returns false if no descriptor is left.
-bool CapturePrinted();
+// Replaces stdout and stderr by pipes of our own. The log of the worker and of the device library
+// goes on to what was stderr before. Returns false if no descriptor is left.
+bool CapturePrinted(const Driver& driver);
 // Sends what kernels have printed so far as LOG notices. Any thread may call it.
 void ForwardPrinted(transport::Outbox& outbox);
 // Sends, as a LOG notice, why this thread's last call about a kernel failed, if the device library
@@ -18,7 +19,8 @@ void ForwardPrinted(transport::Outbox& outbox);
 void ForwardReason(const Driver& driver, transport::Outbox& outbox);
 // Sends a sentence that the client prints on stderr. Any thread may call it.
 void SendWarning(transport::Outbox& outbox, std::string_view sentence);
-// The pipe's read end; -1 before CapturePrinted.
+// The read ends of the pipes; -1 before CapturePrinted.
 int PrintedFd();
+int PrintedErrorsFd();
 
 }  // namespace rgpu::exec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 
 from emu.device import SECONDS, Device, expect, on_device, used
@@ -10,7 +11,8 @@ from emu.kernels import HEAD, U64, load
 
 ILLEGAL_ADDRESS, ASSERT = 700, 710
 # spin: adds one to the first word, then waits for the second.  wild: an illegal address.
-# fail: an assertion.
+# fail: an assertion.  odd: an assertion in every thread whose x is odd.  together: the same, before
+# a barrier.  alone: an assertion in the threads whose x is 0, while all others wait for ever.
 PTX = (
     HEAD
     + """
@@ -47,6 +49,37 @@ L:
   ret;
 }
 """
+    + "".join(
+        f"""
+.visible .entry {name}(.param .u64 p)
+{{
+  .reg .pred %p<2>; .reg .b32 %r<3>; .reg .b64 %d<2>;
+  .param .b64 a0; .param .b64 a1; .param .b32 a2; .param .b64 a3; .param .b64 a4;
+  ld.param.u64 %d1, [p];
+  mov.u32 %r0, %tid.x;
+  and.b32 %r1, %r0, 1;
+  setp.{which}.u32 %p0, %r{number}, 0;
+  @%p0 bra GOOD;
+  mov.u64 %d0, text;
+  st.param.b64 [a0], %d0; st.param.b64 [a1], %d0; st.param.b32 [a2], 7;
+  st.param.b64 [a3], %d0; st.param.b64 [a4], 1;
+  call.uni __assertfail, (a0, a1, a2, a3, a4);
+GOOD:
+{rest}
+  ret;
+}}
+"""
+        for name, which, number, rest in (
+            ("odd", "eq", 1, ""),
+            ("together", "eq", 1, "bar.sync 0;"),
+            (
+                "alone",
+                "ne",
+                0,
+                "L: ld.volatile.global.u32 %r2, [%d1+4];\nsetp.eq.u32 %p1, %r2, 0;\n@%p1 bra L;",
+            ),
+        )
+    )
 )
 
 
@@ -100,3 +133,40 @@ def test_a_failed_assertion_stops_its_own_context_alone(cuda: Device) -> None:
     word(place, 1).value = 1
     cuda("cuStreamSynchronize", stream)
     cuda("cuCtxDestroy_v2", failing)
+
+
+def lines_of(cuda: Device, name: str) -> list[str]:
+    """Launches two blocks of 4 x 2 threads; returns the lines of assertions on stderr, sorted."""
+    cuda.open()
+    kernel, place = cuda.function(load(cuda, PTX), name), U64(words(cuda))
+    arguments = (ctypes.c_void_p * 1)(ctypes.addressof(place))
+    reader, writer = os.pipe()
+    before = os.dup(2)
+    os.dup2(writer, 2)
+    cuda("cuLaunchKernel", kernel, 2, 1, 1, 4, 2, 1, 0, 0, arguments, None)
+    result = cuda.result("cuCtxSynchronize")
+    os.dup2(before, 2)
+    assert result == ASSERT
+    text = os.read(reader, 1 << 16).decode()
+    return sorted(line for line in text.splitlines() if "Assertion" in line)
+
+
+def line(block: int, x: int, y: int) -> str:
+    return f"x:7: x: block: [{block},0,0], thread: [{x},{y},0] Assertion `x` failed."
+
+
+@on_device()
+def test_each_thread_whose_assertion_fails_has_a_line(cuda: Device) -> None:
+    expected = [line(block, x, y) for block in (0, 1) for x in (1, 3) for y in (0, 1)]
+    assert lines_of(cuda, "odd") == sorted(expected)
+
+
+@on_device()
+def test_each_thread_before_a_barrier_has_a_line(cuda: Device) -> None:
+    expected = [line(block, x, y) for block in (0, 1) for x in (1, 3) for y in (0, 1)]
+    assert lines_of(cuda, "together") == sorted(expected)
+
+
+@on_device()
+def test_a_kernel_that_waits_for_a_failed_thread_ends(cuda: Device) -> None:
+    assert line(0, 0, 0) in lines_of(cuda, "alone")

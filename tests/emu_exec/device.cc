@@ -81,6 +81,16 @@ void TestDevice::Print(std::string_view text) {
   printed_ += text;
 }
 
+void TestDevice::PrintAsserts(std::string_view text) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  asserts_ += text;
+}
+
+std::string TestDevice::asserts() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::move(asserts_);
+}
+
 std::string TestDevice::printed() {
   std::lock_guard<std::mutex> lock(mutex_);
   return std::move(printed_);

@@ -31,6 +31,7 @@ class TestDevice : public WindowProvider, public DeviceServices {
   uint64_t DeviceMalloc(uint64_t bytes) override { return ReserveWindow(bytes); }
   void DeviceFree(uint64_t) override {}
   void Print(std::string_view text) override;
+  void PrintAsserts(std::string_view text) override;
 
   template <typename T>
   T* New(size_t count) {
@@ -48,6 +49,7 @@ class TestDevice : public WindowProvider, public DeviceServices {
   GridRunner& runner() { return *runner_; }
   uint64_t band_base() const { return base_; }
   std::string printed();
+  std::string asserts();
   FaultInfo fault();  // of the last Run that failed
   uint64_t windows_out() const { return windows_out_; }
   uint64_t most_windows_out() const { return most_windows_out_; }
@@ -68,6 +70,7 @@ class TestDevice : public WindowProvider, public DeviceServices {
   uint64_t windows_out_ = 0;
   uint64_t most_windows_out_ = 0;
   std::string printed_;
+  std::string asserts_;
   FaultInfo fault_;
   std::unique_ptr<GridRunner> runner_;
 };

@@ -18,6 +18,13 @@ namespace {
 
 int Code(CUresult result) { return static_cast<int>(result); }
 
+// How often `part` is in the text.
+size_t Count(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
 TEST(faults, wild_accesses_are_reported_and_the_device_goes_on) {
   const auto store = LoadKernel("store");
   const auto reduce = LoadKernel("reduce");
@@ -50,7 +57,12 @@ TEST(faults, traps_and_asserts) {
   std::snprintf(text, 16, "x > 0");
   CHECK_EQ(Code(device.Run(*kernel, 1, 1, uint64_t{0})), Code(CUDA_ERROR_LAUNCH_FAILED));
   CHECK_EQ(Code(device.Run(*kernel, 1, 1, text)), Code(CUDA_ERROR_ASSERT));
-  CHECK(device.printed().find("Assertion `x > 0` failed.") != std::string::npos);
+  CHECK_EQ(device.asserts(),
+           "x > 0:7: x > 0: block: [0,0,0], thread: [0,0,2] Assertion `x > 0` failed.\n");
+  CHECK_EQ(device.printed(), "");
+  CHECK_EQ(Code(device.Run(*kernel, 3, 4, text)), Code(CUDA_ERROR_ASSERT));
+  CHECK_EQ(Count(device.asserts(), "Assertion `x > 0` failed.\n"), 12U);
+  CHECK(device.fault().message.find("thread (") != std::string::npos);
   CHECK_EQ(Code(device.Run(*kernel, 1, 1, uint64_t{64})), Code(CUDA_ERROR_ILLEGAL_ADDRESS));
 }
 

@@ -114,7 +114,9 @@ void rgpu_block(BlockInfo* block) {
 void rgpu_block(BlockInfo* block) {
   const auto at = Param<uint64_t>(block, 0);
   if (at == 0) block->launch->runtime->trap(block, 0);
-  block->launch->runtime->assertfail(block, at, at, 7, at, 1);
+  for (uint32_t thread = 0; thread < block->thread_count; ++thread) {
+    block->launch->runtime->assertfail(block, at, at, 7, at, 1, thread, 0, 2);
+  }
 }
 
 #elif defined(KERNEL_function)

@@ -88,11 +88,10 @@ TEST(printf, bad_addresses_end_the_kernel) {
   CHECK_EQ(p.Print("still %d", 1), "still 1");
 }
 
-class Sink : public DeviceServices {
- public:
-  uint64_t DeviceMalloc(uint64_t) override { return 0; }
-  void DeviceFree(uint64_t) override {}
-  void Print(std::string_view text) override { printed += text; }
+struct Sink {
+  void FlushOf(PrintfFifo& fifo) {
+    fifo.Flush([this](std::string_view text) { printed += text; });
+  }
   std::string printed;
 };
 
@@ -105,9 +104,9 @@ TEST(printf, a_full_buffer_keeps_the_newest) {
   fifo.Push("bbbb");
   fifo.Push("cccc");
   fifo.Push(std::string(kRecord + 11, 'x'));
-  fifo.Flush(&sink);
+  sink.FlushOf(fifo);
   CHECK_EQ(sink.printed, "bbbbcccc");
-  fifo.Flush(&sink);
+  sink.FlushOf(fifo);
   CHECK_EQ(sink.printed, "bbbbcccc");
 }
 
@@ -117,7 +116,7 @@ TEST(printf, records_take_room_however_short_they_are) {
   fifo.Push("a");
   for (int i = 0; i < 1000; ++i) fifo.Push("");
   for (const char* text : {"b", "c", "d"}) fifo.Push(text);
-  fifo.Flush(&sink);
+  sink.FlushOf(fifo);
   CHECK_EQ(sink.printed, "bcd");
 }
 

@@ -16,6 +16,7 @@ namespace {
 
 std::atomic<const char*> log_name{"common"};
 std::atomic<int> log_level{0};
+std::atomic<int> log_descriptor{STDERR_FILENO};
 
 // The value of RGPU_LOG in lower case.
 std::string Asked() {
@@ -31,6 +32,7 @@ std::string Asked() {
 
 void SetLogName(const char* name) { log_name = name; }
 void SetLogLevel(Level level) { log_level = static_cast<int>(level); }
+void SetLogDescriptor(int fd) { log_descriptor = fd; }
 
 void SetLogLevelFromEnvironment() {
   const std::string text = Asked();
@@ -76,7 +78,7 @@ void Log(Level level, const char* format, ...) {
   line[size++] = '\n';
   ssize_t written = 0;
   do {
-    written = write(STDERR_FILENO, line.data(), size);
+    written = write(log_descriptor, line.data(), size);
   } while (written < 0 && errno == EINTR);
   errno = saved_errno;
 }

@@ -11,6 +11,8 @@ enum class Level : int { kOff = -1, kError = 0, kInfo = 1, kDebug = 2 };
 // Sets the name in front of each line, such as "shim". The string must never be freed.
 void SetLogName(const char* name);
 void SetLogLevel(Level level);
+// Sets where lines go: the descriptor is not closed. It is stderr (2) at first.
+void SetLogDescriptor(int fd);
 // Sets the level from RGPU_LOG.
 void SetLogLevelFromEnvironment();
 // A sentence that names the fault if RGPU_LOG is not a level; only errors are logged then. Else

@@ -71,11 +71,6 @@ constexpr Sentence kSentences[] = {
     {CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_LAUNCH_TIMEOUT, "it was stopped"},
 };
 
-std::string InBrackets(const uint32_t (&at)[3]) {
-  return "(" + std::to_string(at[0]) + ", " + std::to_string(at[1]) + ", " + std::to_string(at[2]) +
-         ")";
-}
-
 void LeaveIfBad(BlockEnd end) {
   if (end == BlockEnd::kDeadlock) LeaveGuarded(kDeadlock);
   if (end == BlockEnd::kBadWarpOp) LeaveGuarded(kBadWarpOp);

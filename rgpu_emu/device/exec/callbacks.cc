@@ -34,8 +34,9 @@ int32_t Vprintf(BlockInfo* block, uint64_t format, uint64_t arguments) {
   return formatted.arguments;
 }
 
+// The thread ends, and the others go on: CUDA prints a line for each thread that fails.
 void AssertFail(BlockInfo* block, uint64_t message, uint64_t file, uint32_t line, uint64_t function,
-                uint64_t) {
+                uint64_t, uint32_t x, uint32_t y, uint32_t z) {
   char text[3][512] = {"", "", ""};
   const uint64_t addresses[3] = {message, file, function};
   const DeviceReader reader = Reader(block);
@@ -44,10 +45,12 @@ void AssertFail(BlockInfo* block, uint64_t message, uint64_t file, uint32_t line
   }
   char record[2048];
   const uint32_t* at = block->ctaid;
-  std::snprintf(record, sizeof(record), "%s:%u: %s: block: [%u,%u,%u] Assertion `%s` failed.\n",
-                text[1], line, text[2], at[0], at[1], at[2], text[0]);
-  Grid::Of(block)->printf()->Push(record);
-  LeaveGuarded(CUDA_ERROR_ASSERT);
+  std::snprintf(record, sizeof(record),
+                "%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s` failed.\n",
+                text[1], line, text[2], at[0], at[1], at[2], x, y, z, text[0]);
+  Grid::Of(block)->asserts()->Push(record);
+  const uint32_t thread[3] = {x, y, z};
+  Grid::Of(block)->FailAssert(block->ctaid, thread);
 }
 
 uint64_t Malloc(BlockInfo* block, uint64_t bytes) {

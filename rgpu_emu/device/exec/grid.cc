@@ -25,6 +25,8 @@ using Clock = std::chrono::steady_clock;
 
 // How long StopAll waits. A kernel notices the stop word at the end of a loop iteration.
 constexpr auto kStopTime = std::chrono::seconds(10);
+// Of lines of asserts that have failed. As for printf, the newest are kept.
+constexpr uint64_t kAssertBytes = 1 << 20;
 // A frame of compiled code may be large and must not step over the guard.
 constexpr size_t kStackGuardBytes = 1 << 20;
 
@@ -86,10 +88,12 @@ class GridRunner::Impl {
       : options_(Complete(options)),
         processors_(options_.threads),
         printf_(options.printf_bytes),
+        asserts_(kAssertBytes),
         runners_(options_) {}
   ~Impl();
 
   CUresult Run(const Launch& launch, FaultInfo* fault);
+  void FlushPrintf();
   void Cancel(const void* owner, CUresult result);
   void StopAll(const void* owner, CUresult result);
   Runners& runners() { return runners_; }
@@ -113,6 +117,7 @@ class GridRunner::Impl {
   const RunnerOptions options_;
   const Processors processors_;
   PrintfFifo printf_;
+  PrintfFifo asserts_;
   const pid_t pid_ = getpid();
   std::mutex mutex_;
   std::condition_variable work_;   // pool threads
@@ -148,7 +153,8 @@ GridRunner::Impl::~Impl() {
 
 CUresult GridRunner::Impl::Run(const Launch& launch, FaultInfo* fault) {
   InstallFaultHandlers();
-  Grid grid(launch, options_, &printf_, __atomic_add_fetch(&grids_, 1, __ATOMIC_RELAXED));
+  Grid grid(launch, options_, &printf_, &asserts_,
+            __atomic_add_fetch(&grids_, 1, __ATOMIC_RELAXED));
   if (const CUresult refused = Enter(&grid); refused != CUDA_SUCCESS) {
     *fault = {refused, 0, {0, 0, 0}, ""};
     return refused;
@@ -159,9 +165,21 @@ CUresult GridRunner::Impl::Run(const Launch& launch, FaultInfo* fault) {
     RunHere(&grid);
   }
   Leave(&grid);
-  printf_.Flush(options_.services);
+  FlushPrintf();
   *fault = grid.TakeFault();
   return fault->result;
+}
+
+void GridRunner::Impl::FlushPrintf() {
+  DeviceServices* const services = options_.services;
+  const auto print = [services](std::string_view text) {
+    if (services != nullptr) services->Print(text);
+  };
+  const auto print_asserts = [services](std::string_view text) {
+    if (services != nullptr) services->PrintAsserts(text);
+  };
+  printf_.Flush(print);
+  asserts_.Flush(print_asserts);
 }
 
 CUresult GridRunner::Impl::Enter(Grid* grid) {
@@ -249,7 +267,7 @@ void GridRunner::Impl::Leave(Grid* grid) {
 
 // Threads start with the first grid that needs them, so that an idle worker has none.
 void GridRunner::Impl::StartThreads(bool pool) {
-  if (!watchdog_started_ && options_.timeout_seconds > 0) {
+  if (!watchdog_started_) {
     const auto run = [](void* self) -> void* {
       static_cast<Impl*>(self)->Watch();
       return nullptr;
@@ -323,8 +341,10 @@ void GridRunner::Impl::Watch() {
     for (Grid* grid : active_) {
       // A grid that waits for memory starts now at the earliest.
       const auto started = std::min(grid->started(), now);
-      if (started + timeout > now) {
-        next = std::min(next, started + timeout);
+      const auto limit = timeout.count() > 0 ? started + timeout : Clock::time_point::max();
+      const auto end = std::min(limit, grid->assert_end());
+      if (end > now) {
+        next = std::min({next, end, now + Clock::duration(Grid::kAssertTime)});
       } else if (!grid->stopped()) {
         grid->Fail({CUDA_ERROR_LAUNCH_TIMEOUT,
                     0,
@@ -391,7 +411,7 @@ bool GridRunner::Fits(const Kernel& kernel, uint64_t threads, uint64_t shared_by
 }
 void GridRunner::AddRoom(uint64_t bytes) { impl_->runners().AddRoom(bytes); }
 void GridRunner::TakeRoom(uint64_t bytes) { impl_->runners().TakeRoom(bytes); }
-void GridRunner::FlushPrintf() { impl_->printf().Flush(impl_->options().services); }
+void GridRunner::FlushPrintf() { impl_->FlushPrintf(); }
 void GridRunner::SetPrintfBytes(uint64_t bytes) { impl_->printf().SetCapacity(bytes); }
 unsigned GridRunner::threads() const { return impl_->options().threads; }
 

@@ -32,6 +32,8 @@ class DeviceServices {
   // Gets the output of printf in kernels, as whole records, when a grid has ended or FlushPrintf is
   // called. Of the runner's locks only the printf lock is held.
   virtual void Print(std::string_view text) = 0;
+  // The same for the lines of asserts that have failed.
+  virtual void PrintAsserts(std::string_view text) = 0;
 };
 
 // Stack size of every thread that runs kernels: several times the most that a kernel's thread

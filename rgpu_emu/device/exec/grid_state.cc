@@ -10,10 +10,17 @@ constexpr size_t kParamPadding = 64;  // keeps loads of up to 16 bytes at the en
 
 }  // namespace
 
-Grid::Grid(const Launch& launch, const RunnerOptions& options, PrintfFifo* printf, uint32_t id)
+std::string InBrackets(const uint32_t (&at)[3]) {
+  return "(" + std::to_string(at[0]) + ", " + std::to_string(at[1]) + ", " + std::to_string(at[2]) +
+         ")";
+}
+
+Grid::Grid(const Launch& launch, const RunnerOptions& options, PrintfFifo* printf,
+           PrintfFifo* asserts, uint32_t id)
     : launch_(launch),
       options_(options),
       printf_(printf),
+      asserts_(asserts),
       started_(std::chrono::steady_clock::now()) {
   params_.resize(launch.param_bytes + kParamPadding, 0);
   if (launch.param_bytes != 0) std::memcpy(params_.data(), launch.params, launch.param_bytes);
@@ -42,9 +49,18 @@ Grid::Grid(const Launch& launch, const RunnerOptions& options, PrintfFifo* print
 
 void Grid::Fail(FaultInfo fault) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (fault_.result != CUDA_SUCCESS) return;
-  fault_ = std::move(fault);
+  if (fault_.result == CUDA_SUCCESS) fault_ = std::move(fault);
   stop_.store(1);
+}
+
+void Grid::FailAssert(const uint32_t (&block)[3], const uint32_t (&thread)[3]) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (fault_.result != CUDA_SUCCESS) return;
+  fault_.result = CUDA_ERROR_ASSERT;
+  std::copy(block, block + 3, fault_.block);
+  fault_.message = "kernel " + std::string(launch_.name) + " failed in block " + InBrackets(block) +
+                   ", thread " + InBrackets(thread) + ": a device-side assert failed";
+  assert_end_.store(std::chrono::steady_clock::now() + kAssertTime);
 }
 
 void Grid::FailForMemory() {

@@ -21,7 +21,7 @@ void PrintfFifo::Push(std::string_view record) {
   records_.emplace_back(record);
 }
 
-void PrintfFifo::Flush(DeviceServices* sink) {
+void PrintfFifo::Flush(const std::function<void(std::string_view)>& sink) {
   std::lock_guard<std::mutex> order(flush_mutex_);
   std::string text;
   {
@@ -32,7 +32,7 @@ void PrintfFifo::Flush(DeviceServices* sink) {
     records_.clear();
     used_ = 0;
   }
-  if (sink != nullptr) sink->Print(text);
+  sink(text);
 }
 
 void PrintfFifo::SetCapacity(uint64_t capacity) {

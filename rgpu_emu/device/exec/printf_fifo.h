@@ -1,13 +1,12 @@
-// The bounded buffer between printf in kernels and the device's Print.
+// The bounded buffer between printf (or assert) in kernels and the device's Print.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <string_view>
-
-#include "rgpu_emu/device/exec/grid.h"
 
 namespace rgpu::emu {
 
@@ -17,8 +16,8 @@ class PrintfFifo {
 
   // Adds a record. If the buffer is full, drops the oldest records, as a GPU does.
   void Push(std::string_view record);
-  // Passes all records to `sink`, oldest first; null drops them.
-  void Flush(DeviceServices* sink);
+  // Passes all records to `sink`, oldest first.
+  void Flush(const std::function<void(std::string_view)>& sink);
   void SetCapacity(uint64_t capacity);
 
  private:
