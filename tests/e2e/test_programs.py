@@ -71,7 +71,8 @@ def test_program(runs: dict[tuple[str, str], Run], transport: str, program: str)
 
 def test_sessions_at_once(server: Server) -> None:
     command = [str(Path(sys.executable).parent / "rgpu"), "run", "--server", server.tcp]
-    command += ["--memory", "200MiB", "--"]  # each run has a lease of its own
+    # Each run has a lease of its own. The leases of the last programs may not have ended yet.
+    command += ["--memory", "100MiB", "--"]
     programs = [str(PROGRAMS / name) for name in ("numba_saxpy.py", "numba_reduce.py")]
     running = [
         subprocess.Popen(
