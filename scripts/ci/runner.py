@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -219,8 +219,10 @@ class Run:
         print(f"== {elapsed // 60:02}:{elapsed % 60:02} {first}", *lines, sep="\n", flush=True)
 
 
-def select(stages: Sequence[Stage], names: Sequence[str]) -> list[Stage]:
+def select(stages: Sequence[Stage], names: Sequence[str], only: bool = False) -> list[Stage]:
     """Returns the named stages and all that they need, in the order of the list.
+
+    only: without what they need, which has passed in a run before.
 
     Raises:
         ValueError: there is no such stage.
@@ -234,8 +236,12 @@ def select(stages: Sequence[Stage], names: Sequence[str]) -> list[Stage]:
         name = left.pop()
         if name not in wanted:
             wanted.add(name)
-            left += by_name[name].after
-    return [stage for stage in stages if stage.name in wanted]
+            left += () if only else by_name[name].after
+    return [
+        replace(stage, after=tuple(name for name in stage.after if name in wanted))
+        for stage in stages
+        if stage.name in wanted
+    ]
 
 
 def _check(stages: Sequence[Stage]) -> None:
