@@ -36,11 +36,13 @@ class Operation:
     """An operation that is offered.
 
     call: executes it. changes: the positions of arguments, and the names of keywords, that it
-    changes in place.
+    changes in place. reads: False if neither results nor changes have to do with any elements, as
+    those of a view.
     """
 
     call: Callable[..., Any]
     changes: tuple[int | str, ...] = ()
+    reads: bool = True
 
 
 def plain_words(error: Exception) -> str:
