@@ -7,6 +7,7 @@ import logging
 import shutil
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +95,12 @@ class Daemon:
         self._claims = config.identity.claim_access()
         self.authenticator = _authenticator(config, self._claims)
         self.conductor = Conductor(
-            Node(inventory.devices, config.policy, config.tenants, _array_pools(inventory)),
+            Node(
+                inventory.devices,
+                replace(config.policy, member=bool(config.cluster.join)),
+                config.tenants,
+                _array_pools(inventory),
+            ),
             MonotonicClock(),
             self._equipment(),
         )

@@ -171,7 +171,9 @@ class Serving:
         self._standing.check_not_draining()
         self.check_room(event.tenant, _key(event))
         self.check_pool(event.wish.device, event.seam)
-        lease, joined = self._leases.join(_key(event), event.wish, now, event.address)
+        lease, joined = self._leases.join(
+            _key(event), event.wish, now, event.address, operator=event.operator
+        )
         slot = self._leases.users.attach(lease, event.session)
         self.kept.take(lease.key)
         self._out.add_changes(self._leases.lending)

@@ -172,22 +172,21 @@ class Desk:
 
     def _take(self, visitor: Visitor, connection: socket.socket, wish: Wish, whose: Who) -> None:
         """Asks the node for a session or, if the HELLO claims one, for a lease."""
-        session, hello, tenant, peer = visitor.session, visitor.hello, visitor.tenant, visitor.peer
-        container = container_of(peer, hello.container)
-        key, origin = hello.lease_key, visitor.caller.origin
+        session, hello = visitor.session, visitor.hello
+        container = container_of(visitor.peer, hello.container)
+        origin = visitor.caller.origin
+        asked = session, visitor.tenant, hello.lease_key, container, wish, origin
         claims, own, wait = claim_of(hello)
         if claims:
             if whose.bound:
                 wait = 0.0  # in line it would get a new lease once its own has ended
-            claim = ClaimRequested(
-                session, tenant, key, container, wish, origin, own, wait, whose.proved
-            )
+            claim = ClaimRequested(*asked, own, wait, whose.proved, whose.operator)
             self.claims.take(connection, claim)
             return
         self._visitors[session] = visitor
         if visitor.caller.transport == "unix" and (WishKey.RESUMABLE, 1) in hello.wishes:
             self._processes.watch(session, connection, hello.pid)
-        self._feed(SessionRequested(session, tenant, key, container, wish, origin, visitor.seam))
+        self._feed(SessionRequested(*asked, visitor.seam, whose.operator))
         if self._visitors.get(session) is visitor and not visitor.handed_over:
             self._watch(visitor)
 
