@@ -24,6 +24,7 @@ from rgpu_common.texts import without_addresses
 from rgpu_common.wire.frame import Kind
 from rgpu_server.arrays.definitions import Definitions, Poison
 from rgpu_server.arrays.forms import check, check_id, flat, unpacked
+from rgpu_server.arrays.library import CHANGED
 from rgpu_server.arrays.templates import MalformedError, Template
 
 if TYPE_CHECKING:
@@ -53,13 +54,17 @@ class Gate(Protocol):
 class _FailedError(Exception):
     """An operation cannot be executed, or a question not be answered.
 
-    inherited: the operation was given what another one should have made. It was not begun.
+    inherited: the operation was given what another one should have made, and was not begun.
+    untouched: it has changed nothing.
     """
 
-    def __init__(self, failure: Failure, *, inherited: bool = False) -> None:
+    def __init__(
+        self, failure: Failure, *, inherited: bool = False, untouched: bool = False
+    ) -> None:
         super().__init__(failure.text)
         self.failure = failure
         self.inherited = inherited
+        self.untouched = untouched or inherited
 
 
 class Engine:
@@ -179,7 +184,11 @@ class Engine:
                 if result is not None:
                     self._objects[one] = self._library.keep(result)
         except Exception as error:
-            raise _FailedError(self._failure(error, template.name)) from None
+            # Who gets no memory has changed nothing yet, or says so.
+            full = type(error).__name__.endswith(_NO_MEMORY)
+            untouched = full and not getattr(error, CHANGED, False)
+            failure = self._failure(error, template.name)
+            raise _FailedError(failure, untouched=untouched) from None
 
     def _poison(
         self, template: Any, slots: Sequence[Any], ids: Sequence[int], failed: _FailedError
@@ -189,9 +198,7 @@ class Engine:
         for one in ids:
             self._spoil(one, poison)
         changed = template.changed if isinstance(template, Template) else ()
-        # What was not begun has changed nothing. Who gets no memory has changed nothing yet.
-        begun = not failed.inherited and not failure.type.endswith(_NO_MEMORY)
-        for at in changed if begun else ():
+        for at in () if failed.untouched else changed:
             # The values behind the one that failed have not been looked at.
             if at < len(slots) and type(slots[at]) is int and slots[at] in self._objects:
                 self._spoil(slots[at], poison)

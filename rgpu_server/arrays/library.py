@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 STAND_IN_DEVICE: Final = ["CPU of the GPU node", 8, 0, 1]
 
 
+# What an error about memory is given if the operation has changed something before.
+CHANGED: Final = "rgpu_changed"
+
+
 class NotOfferedError(Exception):
     """An operation, or an argument of it, is not on the list of what is executed. The text is a
     sentence for the user.
