@@ -8,6 +8,7 @@
 #include "rgpu_common/native/base/clock.h"
 #include "rgpu_common/native/transport/frame_io.h"
 #include "rgpu_common/native/transport/lane/lane.h"
+#include "rgpu_common/native/transport/lane/window.h"
 #include "tests/native/pairs.h"
 #include "tests/native/testing.h"
 
@@ -47,6 +48,19 @@ TEST(lane, what_is_before_the_records_passes_as_it_is) {
   CHECK_EQ(b.Wait(kReadable, -1), kReadable);
   CHECK_EQ(b.TryRecv(got, sizeof got).bytes, 6U);
   CHECK(std::memcmp(got, "record", 6) == 0);
+}
+
+// A peer may acknowledge more than there is. What comes next is kept all the same.
+TEST(lane, a_window_releases_no_bytes_that_are_still_to_come) {
+  Window window;
+  window.Keep("abc", 3);
+  window.Release(5);
+  CHECK_EQ(window.begin(), 3U);
+  window.Keep("def", 3);
+  iovec part{};
+  CHECK_EQ(window.Gather(3, 6, &part, 1), 1);
+  CHECK_EQ(part.iov_len, 3U);
+  CHECK(std::memcmp(part.iov_base, "def", 3) == 0);
 }
 
 TEST(lane, an_end_in_good_order_is_no_cut) {

@@ -1,12 +1,17 @@
 #include "rgpu_common/native/transport/shm/ring.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <memory>
+#include <new>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "rgpu_common/native/base/cpus.h"
@@ -110,6 +115,90 @@ TEST(ring, rings_once_for_who_says_that_it_sleeps) {
   CHECK_EQ(ring.reader.Read(bytes.data(), 1).bytes, 1U);
   CHECK_EQ(ring.bell.rung, 2);
   CHECK(ring.writer.HasRoom(kBytes / 4));
+}
+
+// A ring whose first `words` control words lie at the end of a page, and the others in the next
+// one. `Stop` makes the first page read-only, so the next store of a position there faults. The
+// handler lets the other end act, and then the store is done: the other end has acted between every
+// earlier step of the storing end and that store.
+class StoppedRing {
+ public:
+  explicit StoppedRing(size_t words) : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {
+    void* at = mmap(nullptr, 2 * page_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(at != MAP_FAILED);
+    pages_ = static_cast<uint8_t*>(at);
+    control_ = new (pages_ + page_ - words * alignof(RingControl)) RingControl{};
+    writer.emplace(control_, data_.data(), kBytes, &bell);
+    reader.emplace(control_, data_.data(), kBytes, &bell);
+    stopped_ = this;
+    struct sigaction action{};
+    action.sa_flags = SA_SIGINFO;
+    action.sa_sigaction = &StoppedRing::OnFault;
+    CHECK(sigaction(SIGSEGV, &action, &before_) == 0);
+  }
+  ~StoppedRing() {
+    sigaction(SIGSEGV, &before_, nullptr);
+    stopped_ = nullptr;
+    munmap(pages_, 2 * page_);
+  }
+  StoppedRing(const StoppedRing&) = delete;
+  StoppedRing& operator=(const StoppedRing&) = delete;
+
+  void Stop(std::function<void()> meanwhile) {
+    meanwhile_ = std::move(meanwhile);
+    CHECK(mprotect(pages_, page_, PROT_READ) == 0);
+  }
+
+  Counter bell;
+  std::optional<RingWriter> writer;
+  std::optional<RingReader> reader;
+
+ private:
+  static void OnFault(int, siginfo_t* fault, void*) {
+    const auto* at = static_cast<const uint8_t*>(fault->si_addr);
+    const bool ours = at >= stopped_->pages_ && at < stopped_->pages_ + stopped_->page_;
+    // Another fault comes again, and ends the process.
+    if (!ours) return static_cast<void>(sigaction(SIGSEGV, &stopped_->before_, nullptr));
+    mprotect(stopped_->pages_, stopped_->page_, PROT_READ | PROT_WRITE);
+    stopped_->meanwhile_();
+  }
+
+  static inline StoppedRing* stopped_ = nullptr;
+  const size_t page_;
+  uint8_t* pages_ = nullptr;
+  RingControl* control_ = nullptr;
+  std::vector<uint8_t> data_ = std::vector<uint8_t>(kBytes);
+  struct sigaction before_{};
+  std::function<void()> meanwhile_;
+};
+
+TEST(ring, wakes_a_reader_that_falls_asleep_just_before_the_position_is_stored) {
+  StoppedRing ring(1);  // the writer's position
+  bool sleeps = false;
+  ring.Stop([&] {
+    ring.reader->SaySleeping();
+    sleeps = !ring.reader->HasBytes();
+  });
+  uint8_t byte = 1;
+  const iovec part{&byte, 1};
+  CHECK_EQ(ring.writer->Write(&part, 1).bytes, 1U);
+  CHECK(sleeps);
+  CHECK_EQ(ring.bell.rung, 1);
+}
+
+TEST(ring, wakes_a_writer_that_falls_asleep_just_before_the_position_is_stored) {
+  StoppedRing ring(2);  // the reader's position, too
+  std::vector<uint8_t> bytes(kBytes);
+  const iovec all{bytes.data(), bytes.size()};
+  CHECK_EQ(ring.writer->Write(&all, 1).bytes, kBytes);
+  bool sleeps = false;
+  ring.Stop([&] {
+    ring.writer->SaySleeping();
+    sleeps = !ring.writer->HasRoom(RoomToGoOn(kBytes));
+  });
+  CHECK_EQ(ring.reader->Read(bytes.data(), kBytes).bytes, kBytes);
+  CHECK(sleeps);
+  CHECK_EQ(ring.bell.rung, 1);
 }
 
 // Whatever a peer writes into the control words, nothing outside the ring is touched, nothing

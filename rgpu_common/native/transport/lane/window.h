@@ -26,7 +26,7 @@ class Window {
   void Lend(const void* data, size_t bytes);
   // Ends a loan: copies the lent bytes in [from, from + bytes) that are not yet released.
   void TakeBack(const void* from, size_t bytes);
-  // Drops the bytes before `offset` (at most end()).
+  // Drops the bytes before `offset`, and no more than there are.
   void Release(uint64_t offset);
   // Sets `parts` to the memory that holds the bytes [from, to), as far as `limit` parts reach.
   // Returns the number of parts.
