@@ -42,6 +42,8 @@ _PACKAGES = {
     "man": "man-db",
     # ucx: finds UCX at run time; its headers are compared with our declarations.
     "/usr/include/ucp/api/ucp.h": "libucx0 libucx-dev",
+    # tests/e2e runs programs of Taichi, which loads it.
+    "/usr/lib/x86_64-linux-gnu/libX11.so.6": "libx11-6",
     # The gateway of grpc: finds nghttp2 at run time; its headers are compared likewise.
     "/usr/include/nghttp2/nghttp2.h": "libnghttp2-14 libnghttp2-dev",
 }

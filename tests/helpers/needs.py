@@ -183,6 +183,8 @@ NEEDS = {
              "apt-get install chromium", _chromium),
         Need("ucx", "the library `ucp`", "libucp.so.0 is not installed", "apt-get install libucx0",
              lambda: ctypes.util.find_library("ucp") is not None),
+        Need("libx11", "the library `X11`", "libX11.so.6, which Taichi loads, is not installed",
+             "apt-get install libx11-6", lambda: ctypes.util.find_library("X11") is not None),
         _header("ucx-headers", "libucx-dev", "ucp/api/ucp.h"),
         _header("nghttp2-headers", "libnghttp2-dev", "nghttp2/nghttp2.h"),
         _package("playwright", "browser"),
