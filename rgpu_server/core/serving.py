@@ -223,7 +223,7 @@ class Serving:
             if pool.broken:
                 self.end(session, Refusal(Code.NO_WORKER, _broken_sentence(pool)), now)
             return
-        session.worker, session.state = worker, SessionState.OPENING
+        self.sessions.give(session, worker)
         self._out.add(
             do.AssignWorker(
                 worker=worker,
@@ -268,7 +268,8 @@ class Serving:
         if pool is None:
             return
         pool.ready(event.worker)
-        for session in self.sessions.waiting(pool.library)[:1]:
+        session = self.sessions.next_waiting(pool.library)
+        if session is not None:
             self._give_worker(session, now)
 
     def _opened(self, event: on.SessionOpened, now: float) -> None:
