@@ -178,6 +178,7 @@ NEEDS = {
         _program("man", "man-db"),
         _program("systemd-analyze", "systemd"),
         _program("iproute2", "iproute2", "ip", "tc", "ss"),
+        _program("make", "make"),
         _program("binutils", "binutils", "nm"),
         Need("chromium", "`chromium` or `chromium-browser`", "Chromium is not installed",
              "apt-get install chromium", _chromium),

@@ -139,7 +139,7 @@ def test_what_a_test_itself_has_sent_is_right() -> None:
 
 def test_what_somebody_else_has_sent_is_wrong() -> None:
     process = waiting()
-    subprocess.run(["kill", "-SEGV", str(process.pid)], check=True)
+    subprocess.run(["sh", "-c", f"kill -SEGV {process.pid}"], check=True)
     process.wait()
     close(process)
     with pytest.raises(WrongEndError, match="SIGSEGV, which no test asked for"):
@@ -187,7 +187,7 @@ def test_the_crash_of_a_process_of_a_server(words: str) -> None:
         assert code == 0, errors
         wait_until(lambda: bool(server.called(words)))
         # Another process sends it: a test that sends it itself has asked for it.
-        subprocess.run(["kill", "-SEGV", str(server.called(words)[0])], check=True)
+        subprocess.run(["sh", "-c", f"kill -SEGV {server.called(words)[0]}"], check=True)
         wait_until(lambda: any("SIGSEGV" in line for line in server.log))
         with pytest.raises(WrongEndError, match="SIGSEGV"):
             watch.check()
