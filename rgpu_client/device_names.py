@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from netprobe.candidates import completed
+from rgpu_common.endpoints import refuse_secret
 from rgpu_common.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class DeviceName(NamedTuple):
 def parse_device(text: str) -> DeviceName:
     """Returns the device that a text names; UsageError if it names none."""
     number, at, server = text.partition("@")
+    refuse_secret(server if at else text)
     whole = number.isascii() and number.isdigit() and len(number) < 20
     if not whole or int(number) > _MAX_ORDINAL:
         raise UsageError(

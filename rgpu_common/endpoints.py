@@ -31,8 +31,8 @@ _REMEDIES = {
 _TCP = re.compile(r"(?:\[([0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|([^\[\]:/\s]+))(?::([0-9]{1,5}))?")
 
 # An access token as `rgpu token new` makes it, and what stands before the host in other programs'
-# addresses (`user:password@host`).
-_SECRET = re.compile(r"rgpu_[0-9a-f]{12}_[\w-]+|eyJ[\w-]{4,}\.[\w-]+\.[\w-]+|[^/@]*@(?=[^/@]*$)")
+# addresses (`user:password@host`). As HoldsSecret in rgpu_common/native/transport/address.cc.
+_SECRET = re.compile(r"rgpu_[0-9a-f]{12}_[\w-]+|eyJ[\w-]{4,}\.[\w-]+\.[\w-]+|@")
 
 
 class _Endpoint:
@@ -198,6 +198,18 @@ def cannot_listen(endpoint: Endpoint, error: OSError) -> ServerError:
     return ServerError(f"cannot listen on {endpoint}: {error.strerror or error}; {remedy}")
 
 
+def refuse_secret(text: str) -> None:
+    """Raises EndpointError if an access token, a user or a password stands in an address.
+
+    The error does not repeat the text, because logs and terminals keep errors.
+    """
+    if not text.startswith(("unix:", "shm:")) and _SECRET.search(text):
+        raise EndpointError(
+            "an address holds no access token, user or password: write it as HOST:PORT, and name "
+            "the file with the access token in RGPU_TOKEN_FILE"
+        )
+
+
 def parse_endpoint(text: str) -> Endpoint:
     """Returns the endpoint that `text` names. The default port is 7700; for `grpc:` it is 80, for
     `grpcs:` 443.
@@ -205,6 +217,7 @@ def parse_endpoint(text: str) -> Endpoint:
     Raises:
         EndpointError: `text` is not an address. The message lists the accepted forms.
     """
+    refuse_secret(text)
     # Bytes of the environment or a command line that are not UTF-8 are not printable, either.
     if not text.isprintable():
         raise EndpointError(
@@ -213,12 +226,6 @@ def parse_endpoint(text: str) -> Endpoint:
         )
     if text.startswith(("unix:", "shm:")):
         return _parse_unix(text)
-    if _SECRET.search(text):
-        # The text is not repeated, because logs and terminals keep errors.
-        raise EndpointError(
-            "an address holds no access token, user or password: write it as HOST:PORT, and name "
-            "the file with the access token in RGPU_TOKEN_FILE"
-        )
     if text.startswith("tls:"):
         return TlsEndpoint(*_host_port(text, text.removeprefix("tls:"), DEFAULT_PORT))
     if text.startswith("ucx:"):

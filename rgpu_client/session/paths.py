@@ -21,7 +21,14 @@ from netprobe.reach import check_reach
 from netprobe.record import Entry
 from netprobe.schemes import LOCAL, scheme_of
 from netprobe.survey import chosen, find, here, local_path, memory, paths_of, quick
-from rgpu_common.errors import NoSessionError, RgpuError, ServerError, UsageError
+from rgpu_common.endpoints import refuse_secret
+from rgpu_common.errors import (
+    EndpointError,
+    NoSessionError,
+    RgpuError,
+    ServerError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,6 +107,10 @@ def check_others(environment: Mapping[str, str]) -> None:
     """
     for text in filter(None, environment.get(PATHS, "").split(";")):
         uri = normal(text)
+        try:
+            refuse_secret(uri)
+        except EndpointError as error:
+            raise UsageError(f"{PATHS}: {error}") from None
         if scheme_of(uri) in TUNNELLED or not is_address(uri):
             raise UsageError(
                 f"{PATHS}: {text!r} is not an address for a program to fall back on; write "

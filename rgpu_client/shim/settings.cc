@@ -139,7 +139,10 @@ void ReadPaths(Settings* s) {
       wrong = uri;
     }
   }
-  if (!wrong.empty()) {
+  if (transport::HoldsSecret(wrong)) {
+    s->remarks.push_back(std::string("RGPU_PATHS: an address is ignored, because ") +
+                         transport::kSecretSentence);
+  } else if (!wrong.empty()) {
     s->remarks.push_back("RGPU_PATHS: '" + wrong +
                          "' is not an address and is ignored; write HOST:PORT, tls:HOST:PORT, "
                          "ucx:HOST:PORT, unix:/PATH or shm:/PATH, with ';' between several");
@@ -163,11 +166,21 @@ void ReadMemoryCredit(Settings* s) {
   s->memory_credit = v != "0";
 }
 
+// What stands behind the first '@' is the address of a server.
+bool HoldsSecretOfDevice(const std::string& entry) {
+  const size_t at = entry.find('@');
+  return transport::HoldsSecret(at == std::string::npos ? entry : entry.substr(at + 1));
+}
+
 void ReadDevice(Settings* s) {
   const std::string v = Get("RGPU_DEVICE");
   if (v.empty()) return;
   s->devices.clear();
   for (const std::string& entry : base::Pieces(v + (v.ends_with(',') ? "," : ""), ',')) {
+    if (HoldsSecretOfDevice(entry)) {
+      if (s->error.empty()) s->error = std::string("RGPU_DEVICE: ") + transport::kSecretSentence;
+      return;
+    }
     const auto device = ParseDeviceName(entry);
     if (!device) {
       return Complain(s, "RGPU_DEVICE", v,

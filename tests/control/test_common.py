@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rgpu_client.device_names import parse_device
 from rgpu_client.program_environment import client_environment
 from rgpu_client.session.greeting import program_name
+from rgpu_client.session.paths import check_others
 from rgpu_client.settings import ClientSettings, configured_server
 from rgpu_client.trace import format_trace, parse_trace
 from rgpu_common.clock import FakeClock, MonotonicClock
@@ -427,9 +429,16 @@ def test_a_program_is_called_without_its_arguments(words: list[str], name: str) 
         "alice:s3cr3t@gpu1:7700",
         "tls:s3cr3t@gpu1",
         "grpcs:eyJhbGciOi.eyJz3cr3t.s3cr3t",
+        "https://alice:s3cr3t@gpu1:7700/",
+        "alice:s3cr3t@gpu1:7700\n",
     ],
 )
 def test_a_secret_in_an_address_is_not_repeated(text: str) -> None:
-    with pytest.raises(EndpointError, match="RGPU_TOKEN_FILE") as caught:
-        parse_endpoint(text)
-    assert "s3cr3t" not in str(caught.value)
+    for parse, address in (
+        (parse_endpoint, text),
+        (parse_device, f"0@{text}"),
+        (check_others, {"RGPU_PATHS": text}),
+    ):
+        with pytest.raises(UsageError, match="RGPU_TOKEN_FILE") as caught:
+            parse(address)  # type: ignore[operator]
+        assert "s3cr3t" not in str(caught.value)

@@ -82,6 +82,45 @@ def test_an_address_of_the_environment_that_is_none_is_named() -> None:
     assert done.stderr.startswith("rgpu: RGPU_SERVER: 'a:b' is not an address")
 
 
+INIT = "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"
+SECRETS = (
+    "rgpu_0123456789ab_s3cr3t",
+    "tcp:rgpu_0123456789ab_s3cr3t:7700",
+    "alice:s3cr3t@127.93.17.211:7700",
+    "tls:s3cr3t@127.93.17.211",
+    "https://alice:s3cr3t@127.93.17.211/",
+    "tcp:eyJhbGciOi.eyJz3cr3t.s3cr3t",
+)
+INVALID_VALUE, DEVICE_UNAVAILABLE = 1, 46
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize(
+    ("variable", "before", "result"),
+    [
+        ("RGPU_SERVER", "", DEVICE_UNAVAILABLE),
+        ("RGPU_PATHS", "", DEVICE_UNAVAILABLE),
+        ("RGPU_DEVICE", "0@", INVALID_VALUE),
+    ],
+)
+def test_the_driver_library_repeats_no_secret_of_an_address(
+    variable: str, before: str, result: int, secret: str
+) -> None:
+    """As `rgpu run` does; other programs get these variables without it."""
+    variables = {
+        **clients.environment("127.93.17.211"),
+        "RGPU_LOG": "debug",
+        variable: before + secret,
+    }
+    ended = subprocess.run(
+        [sys.executable, "-c", INIT],
+        env=variables, cwd="/", capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ended.stdout == f"{result}\n"
+    assert "RGPU_TOKEN_FILE" in ended.stderr
+    assert "s3cr3t" not in ended.stderr
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_package_says_that_it_is_typed(package: str) -> None:
     assert (files(package) / "py.typed").is_file()

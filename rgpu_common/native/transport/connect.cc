@@ -6,7 +6,6 @@
 #include <sys/un.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -29,49 +28,6 @@ using base::UniqueFd;
 std::unique_ptr<Connection> Fail(ConnectError* why, int error, std::string sentence) {
   if (why != nullptr) *why = {error, std::move(sentence)};
   return nullptr;
-}
-
-std::unique_ptr<Connection> NoAddress(ConnectError* why, const std::string& text) {
-  return Fail(why, 0,
-              "'" + text +
-                  "' is not a server address: write HOST:PORT, [IPV6]:PORT, tcp:HOST:PORT, "
-                  "tls:HOST:PORT, ucx:HOST:PORT, unix:/PATH or shm:/PATH");
-}
-
-struct HostPort {
-  std::string host;
-  std::string port;
-};
-
-// The port of an address without one. rgpu_common/endpoints.py has the same default.
-constexpr const char* kDefaultPort = "7700";
-
-// Adds the default port to a network address without one: `host` or `[v6]`.
-std::string Completed(const std::string& address) {
-  const bool bare = address.find(':') == std::string::npos || address.ends_with(']');
-  const bool host = !address.empty() && address.find_first_of("/; \t") == std::string::npos;
-  return bare && host ? address + ":" + kDefaultPort : address;
-}
-
-// Splits `host:port` or `[v6]:port`. False: the address has another form.
-bool Split(const std::string& address, bool may_be_zero, HostPort* out) {
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos || colon == 0) return false;
-  out->host = address.substr(0, colon);
-  out->port = address.substr(colon + 1);
-  if (out->host.front() == '[') {
-    if (out->host.size() < 3 || out->host.back() != ']') return false;
-    out->host = out->host.substr(1, out->host.size() - 2);
-  } else if (out->host.find(':') != std::string::npos) {
-    return false;
-  }
-  const auto digit = [](unsigned char c) { return std::isdigit(c) != 0; };
-  if (out->port.empty() || out->port.size() > 5 ||
-      !std::all_of(out->port.begin(), out->port.end(), digit)) {
-    return false;
-  }
-  const int number = std::stoi(out->port);
-  return number >= (may_be_zero ? 0 : 1) && number <= 65535;
 }
 
 std::string TcpSentence(int error, const std::string& address, int timeout_ms) {
@@ -181,29 +137,6 @@ std::unique_ptr<Connection> Own(UniqueFd fd, const ConnectOptions& options, Conn
 
 }  // namespace
 
-std::unique_ptr<addrinfo, void (*)(addrinfo*)> Resolve(const std::string& address,
-                                                       ConnectError* why, bool may_be_zero) {
-  std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(nullptr, &freeaddrinfo);
-  HostPort parts;
-  if (!Split(address, may_be_zero, &parts)) {
-    NoAddress(why, address);
-    return list;
-  }
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int code = getaddrinfo(parts.host.c_str(), parts.port.c_str(), &hints, &found);
-  if (code == 0) {
-    list.reset(found);
-  } else {
-    Fail(why, EHOSTUNREACH,
-         "the host name '" + parts.host + "' cannot be resolved (" + gai_strerror(code) +
-             "): correct the address (--server or RGPU_SERVER) or the name service");
-  }
-  return list;
-}
-
 std::unique_ptr<Connection> ConnectTcp(const std::string& address, const ConnectOptions& options,
                                        ConnectError* why) {
   const Known known = options.known_first ? KnownAddresses::Get().Find(address) : Known{};
@@ -236,7 +169,9 @@ std::unique_ptr<Connection> ConnectUnix(const std::string& address, const Connec
                                         ConnectError* why) {
   sockaddr_un to{};
   to.sun_family = AF_UNIX;
-  if (address.empty() || address.front() != '/') return NoAddress(why, "unix:" + address);
+  if (address.empty() || address.front() != '/') {
+    return Fail(why, 0, NoAddressSentence("unix:" + address));
+  }
   if (address.size() >= sizeof to.sun_path) {
     return Fail(why, ENAMETOOLONG,
                 "the socket path " + address + " is longer than the " +
@@ -309,6 +244,7 @@ const std::vector<Scheme>& Schemes() {
 
 std::unique_ptr<Connection> Connect(const std::string& uri, const ConnectOptions& options,
                                     ConnectError* why) {
+  if (HoldsSecret(uri)) return Fail(why, 0, kSecretSentence);
   for (const Scheme& scheme : Schemes()) {
     const std::string prefix = std::string(scheme.name) + ":";
     if (!uri.starts_with(prefix)) continue;
@@ -325,6 +261,7 @@ std::unique_ptr<Connection> Connect(const std::string& uri, const ConnectOptions
 }
 
 bool IsAddress(const std::string& uri) {
+  if (HoldsSecret(uri)) return false;
   for (const Scheme& scheme : Schemes()) {
     const std::string prefix = std::string(scheme.name) + ":";
     if (!uri.starts_with(prefix)) continue;

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace rgpu::transport {
@@ -132,6 +133,13 @@ std::string Remedy(const std::string& reason);
 // `host:port`; IPv6 as `[::1]:7700`. The default port is 7700. Null: `*why` says why.
 std::unique_ptr<Connection> Connect(const std::string& uri, const ConnectOptions& options,
                                     ConnectError* why);
+
+// True if `uri` holds an access token, or a user or password before its host. Such a text is never
+// repeated in errors and logs, which others may read. Connect answers it with kSecretSentence.
+bool HoldsSecret(std::string_view uri);
+inline constexpr const char* kSecretSentence =
+    "an address holds no access token, user or password: write it as HOST:PORT, and name the file "
+    "with the access token in RGPU_TOKEN_FILE";
 
 // True if `uri` has a form that Connect accepts and names its port. Does not connect.
 bool IsAddress(const std::string& uri);
