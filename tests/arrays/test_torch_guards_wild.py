@@ -11,10 +11,9 @@ from helpers.needs import import_needed
 
 torch = import_needed("torch")
 
-from helpers.array_session import session  # noqa: E402
+from helpers.array_session import A, put, refused, run, session  # noqa: E402
 from helpers.torch_node import Quota  # noqa: E402
 
-from arrays.test_torch_hostile import A, put, refused, run  # noqa: E402
 from rgpu_client.arrays.issuer import Issuer  # noqa: E402
 from rgpu_common.arrays.messages import UNKNOWN_OUTPUTS, Tag  # noqa: E402
 from rgpu_server.arrays.torch_library import TorchLibrary  # noqa: E402
