@@ -258,6 +258,7 @@ class Engine:
             self._objects[made] = self._asked(lambda: self._library.made(value))
         except _FailedError as failed:
             self._objects[made] = Poison(failed.failure)
+            self._unseen = self._unseen or failed.failure
 
     def _free(self, ids: Any) -> None:
         check(isinstance(ids, list), "a list of ids that is none")

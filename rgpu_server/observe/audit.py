@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import time
@@ -32,14 +31,14 @@ class _Refusals:
 
     def __init__(self) -> None:
         self._written = Failures(burst=100, per_minute=60.0)
-        self._left_out = itertools.count()
+        self._left_out = 0
 
     def left_out(self, whose: str, now: float) -> int | None:
         """Notes a refusal. Returns how many were left out before it; None: it is left out, too."""
         if not self._written.answered(whose, now):
-            next(self._left_out)
+            self._left_out += 1
             return None
-        before, self._left_out = next(self._left_out), itertools.count()
+        before, self._left_out = self._left_out, 0
         return before
 
 
