@@ -68,10 +68,14 @@ class Nodes(Closing):
         manager.has(*rack_of)
 
     def start(self, name: str, *arguments: str) -> None:
-        """Starts a server; it goes on with what an earlier one of this name has left."""
+        """Starts a server; it goes on with what an earlier one of this name has left, and listens
+        at its socket: a program that was placed before it died is told of that one.
+        """
+        folder = Path(self._folder.name)
         server = node(
-            self.manager.address, name, Path(self._folder.name) / name,
+            self.manager.address, name, folder / name,
             "--rack", self._rack_of[name], *self._arguments, *arguments, device=self._device,
+            socket=folder / f"{name}.sock",
         )  # fmt: skip
         self.servers[name] = server.__enter__()
 
