@@ -13,6 +13,7 @@ from rgpu_client.torch.storages import (
     adopt,
     described,
     dtype_named,
+    extent,
     id_of,
     record_of,
     seen,
@@ -216,6 +217,7 @@ def reshape(tensor: Any, view: View) -> None:
     del record.ids[old]
     offset = old[3] if offset == 0 else offset
     record.ids[(dtype, shape, stride, offset, bits)] = object_id
+    record.size = max(record.size, (offset + extent(shape, stride)) * dtype.itemsize)
     tensor.data = seen(tensor, shape, stride, offset)
 
 
