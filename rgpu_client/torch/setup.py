@@ -10,6 +10,7 @@ from rgpu_client.torch import (
     backend,
     generators,
     patches,
+    processes,
     registry,
     untyped,
 )
@@ -27,6 +28,7 @@ def _install() -> Any:
     autocast.register()
     generators.install()
     untyped.install()
+    processes.install()
     patches.install()
     torch.__future__.set_swap_module_params_on_conversion(True)
     return torch.device("rgpu", 0)

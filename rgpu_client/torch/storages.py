@@ -88,14 +88,15 @@ class Record:
 
     base: an object that shares the storage. pending: the view that `base` will be made with; nobody
     has used the storage yet, and the node does not have it. size: its bytes. held: the bytes that
-    the node keeps for a storage that was made smaller. retired: objects of views that
-    are made anew when they are used again, and the number of operations issued before each of them
-    was given up.
+    the node keeps for a storage that was made smaller. shared: the program wants other processes to
+    see it. retired: objects of views that are made anew when they are used again, and the number of
+    operations issued before each of them was given up.
     """
 
     # Most storages keep these. Each operation makes a record, so it does not set them.
     pending: View | None = None
     held = 0
+    shared = False
     retired: Sequence[tuple[int, int]] = ()
     # The address, the bytes that are there, and what gives them back.
     _place: tuple[int, int, Any] | None = None

@@ -50,12 +50,12 @@ def _upload(source: Any, target: Any) -> None:
     record, view = record_of(target), view_of(target)
     if source.shape == target.shape and record.pending == view and _dense(source, view):
         record.pending = None
-        record.issuer.put(record.base, name_of(target.dtype), [source.numel()], _elements(source))
+        record.issuer.put(record.base, name_of(target.dtype), [source.numel()], elements(source))
         return
     whole = source.resolve_conj().resolve_neg().contiguous()
     issuer = session.current()
     sent = issuer.new_id()
-    issuer.put(sent, name_of(whole.dtype), list(whole.shape), _elements(whole))
+    issuer.put(sent, name_of(whole.dtype), list(whole.shape), elements(whole))
     shape = torch.Size(whole.shape)
     _on_node(target, adopt(issuer, sent, (whole.dtype, shape, whole.stride(), 0, 0)), False)
 
@@ -86,6 +86,7 @@ def _read_into(source: Any, target: Any) -> None:
     record_of(source).issuer.read(id_of(source), make)
 
 
-def _elements(tensor: Any) -> memoryview:
+def elements(tensor: Any) -> memoryview:
+    """Returns the memory of a contiguous tensor of the CPU."""
     size = tensor.numel() * tensor.element_size()
     return memory.view_of(tensor.data_ptr(), size, tensor)
