@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from rgpu_client.torch import storages
-from rgpu_client.torch.package import torch
+from rgpu_client.torch.package import kind_of, torch
 
 # Methods of script modules.
 _WRITING = (
@@ -100,14 +100,14 @@ def _eager_or(original: Any) -> Any:
 def is_here(value: Any) -> bool:
     """True for a tensor and a storage of this device."""
     known = isinstance(value, torch.Tensor | torch.UntypedStorage)
-    return known and value.device.type == "rgpu"
+    return known and kind_of(value.device) == "rgpu"
 
 
 def _makes_here(model: Any) -> bool:
     """True if a graph makes tensors on this device."""
     nodes = getattr(getattr(model, "graph", None), "nodes", ())
     return any(
-        isinstance(one, torch.device) and one.type == "rgpu"
+        isinstance(one, torch.device) and kind_of(one) == "rgpu"
         for node in nodes
         for one in node.kwargs.values()
     )

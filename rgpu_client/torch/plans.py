@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rgpu_client.torch import infer as inference
 from rgpu_client.torch.nodes import nodes
-from rgpu_client.torch.package import check_release, torch
+from rgpu_client.torch.package import check_release, kind_of, torch
 from rgpu_client.torch.storages import (
     Form,
     View,
@@ -224,7 +224,7 @@ def reshape(tensor: Any, view: View) -> None:
 def _upload(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_upload(one) for one in value]
-    if isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.dim():
+    if isinstance(value, torch.Tensor) and kind_of(value.device) == "cpu" and value.dim():
         return value.to("rgpu")
     return value
 
@@ -256,7 +256,7 @@ def _tensors(values: Sequence[Any]) -> Iterator[Any]:
     """The tensors among arguments, in the order in which the inference counts them."""
     for value in values:
         if isinstance(value, torch.Tensor):
-            if value.device.type != "cpu" or value.dim():
+            if kind_of(value.device) != "cpu" or value.dim():
                 yield value
         elif isinstance(value, list | tuple):
             yield from _tensors(value)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rgpu_client.torch.dispatch import Kernel
 from rgpu_client.torch.errors import other_device
-from rgpu_client.torch.package import torch
+from rgpu_client.torch.package import kind_of, torch
 from rgpu_client.torch.session import session
 from rgpu_client.torch.spec import Spec
 from rgpu_client.torch.storages import adopt, extent, id_of, name_of, record_of, view_of
@@ -20,7 +20,7 @@ _on_node = Kernel(Spec("aten::copy_", torch.ops.aten.copy_.default))
 
 def copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
     """Copies elements into `target`; either tensor, or both, are of this device."""
-    here, there = source.device.type, target.device.type
+    here, there = kind_of(source.device), kind_of(target.device)
     if here == there:
         _on_node(target, source, non_blocking)
     elif here == "cpu":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rgpu_client.torch import storages
 from rgpu_client.torch.errors import check_ordinal
-from rgpu_client.torch.package import torch
+from rgpu_client.torch.package import kind_of, torch
 from rgpu_client.torch.patches import here_or
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _made_or(original: Any) -> Callable[..., Any]:
         if device is None:
             return original(cls, *arguments, **keywords)
         chosen = torch.device(device)
-        if chosen.type != "rgpu":
+        if kind_of(chosen) != "rgpu":
             return original(cls, *arguments, device=device, **keywords)
         check_ordinal(chosen.index)
         return _made(*arguments)
@@ -64,7 +64,7 @@ def _made(given: Any = 0, /) -> Any:
 def _copied_or(original: Any) -> Callable[..., Any]:
     @functools.wraps(original)
     def copy(self: Any, source: Any, non_blocking: bool = False) -> Any:
-        if "rgpu" not in (self.device.type, source.device.type):
+        if "rgpu" not in (kind_of(self.device), kind_of(source.device)):
             return original(self, source, non_blocking)
         if self.nbytes() != source.nbytes():
             raise RuntimeError(
@@ -82,7 +82,7 @@ def _pointer_or(original: Any) -> Callable[[Any], int]:
     @functools.wraps(original)
     def data_ptr(self: Any) -> int:
         here: int = original(self)
-        if self.device.type != "rgpu":
+        if kind_of(self.device) != "rgpu":
             return here
         record = getattr(self.untyped_storage(), "_rgpu", None)
         if record is None or not self.numel():

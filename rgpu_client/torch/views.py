@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rgpu_client.torch import storages
 from rgpu_client.torch.errors import check_ordinal
-from rgpu_client.torch.package import torch
+from rgpu_client.torch.package import kind_of, torch
 from rgpu_client.torch.session import session
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def zeros(size: Any, **options: Any) -> Any:
 
 
 def _check_here(storage: Any) -> None:
-    if storage.device.type != "rgpu":
+    if kind_of(storage.device) != "rgpu":
         raise RuntimeError(
             'Attempted to set the storage of a tensor on device "rgpu:0" to a storage on different '
             f'device "{storage.device}". This is no longer allowed; the devices must match.'

@@ -354,7 +354,7 @@ print(called > 1000, x.tolist())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", ["rgpu"])
+@pytest.mark.parametrize("device", ["rgpu", "cuda"])
 def test_no_method_ends_the_process(tmp_path: Path, device: str) -> None:
     said = run(tmp_path, device, SWEEP).splitlines()
     assert said[-1] == "True [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]"

@@ -290,6 +290,18 @@ def test_there_is_no_pointer(issuer: Issuer) -> None:
         torch.from_dlpack(sent(2))
 
 
+def test_quantized_dtypes_are_refused_at_the_call(issuer: Issuer) -> None:
+    for call in (
+        lambda: torch.quantize_per_tensor(sent(3), 0.1, 0, torch.quint8),
+        lambda: torch.quantize_per_tensor_dynamic(sent(3), torch.qint8, False),
+        lambda: torch.quantize_per_channel(
+            sent(2, 3), torch.ones(2, device="rgpu"), sent(2).long(), 0, torch.qint32
+        ),
+    ):
+        with pytest.raises(NotImplementedError, match="quantized dtype torch"):
+            call()
+
+
 @pytest.mark.parametrize("grad", [True, False])
 def test_encoders_evaluate_alike(issuer: Issuer, grad: bool) -> None:
     torch.manual_seed(1)
