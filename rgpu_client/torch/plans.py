@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from rgpu_client.torch import infer as inference
 from rgpu_client.torch.nodes import nodes
-from rgpu_client.torch.package import check_release, torch
+from rgpu_client.torch.package import check_release, kind_of, torch
 from rgpu_client.torch.storages import (
     Form,
     View,
     adopt,
     described,
     dtype_named,
+    extent,
     id_of,
     record_of,
     seen,
@@ -216,13 +217,14 @@ def reshape(tensor: Any, view: View) -> None:
     del record.ids[old]
     offset = old[3] if offset == 0 else offset
     record.ids[(dtype, shape, stride, offset, bits)] = object_id
+    record.size = max(record.size, (offset + extent(shape, stride)) * dtype.itemsize)
     tensor.data = seen(tensor, shape, stride, offset)
 
 
 def _upload(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_upload(one) for one in value]
-    if isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.dim():
+    if isinstance(value, torch.Tensor) and kind_of(value.device) == "cpu" and value.dim():
         return value.to("rgpu")
     return value
 
@@ -254,7 +256,7 @@ def _tensors(values: Sequence[Any]) -> Iterator[Any]:
     """The tensors among arguments, in the order in which the inference counts them."""
     for value in values:
         if isinstance(value, torch.Tensor):
-            if value.device.type != "cpu" or value.dim():
+            if kind_of(value.device) != "cpu" or value.dim():
                 yield value
         elif isinstance(value, list | tuple):
             yield from _tensors(value)
