@@ -24,6 +24,7 @@ from rgpu_common.texts import without_addresses
 from rgpu_common.wire.frame import Kind
 from rgpu_server.arrays.definitions import Definitions, Poison
 from rgpu_server.arrays.forms import check, check_id, flat, unpacked
+from rgpu_server.arrays.library import CHANGED
 from rgpu_server.arrays.templates import MalformedError, Template
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 _OK, _FAILED = 0, 1
 _MOST_TEXT = 4096
+# How the names of exceptions end that say that there is no memory.
+_NO_MEMORY = "MemoryError"
 
 
 class Gate(Protocol):
@@ -49,11 +52,19 @@ class Gate(Protocol):
 
 
 class _FailedError(Exception):
-    """An operation cannot be executed, or a question not be answered."""
+    """An operation cannot be executed, or a question not be answered.
 
-    def __init__(self, failure: Failure) -> None:
+    inherited: the operation was given what another one should have made, and was not begun.
+    untouched: it has changed nothing.
+    """
+
+    def __init__(
+        self, failure: Failure, *, inherited: bool = False, untouched: bool = False
+    ) -> None:
         super().__init__(failure.text)
         self.failure = failure
+        self.inherited = inherited
+        self.untouched = untouched or inherited
 
 
 class Engine:
@@ -66,7 +77,11 @@ class Engine:
         self._objects: dict[int, Any] = {}
         self._templates = Definitions(library, self._failure)
         self._number = 0
-        # A failed change in place that nobody has been told of: old elements would be read.
+        # The first failure since the program was told of one. The program goes on as if nothing had
+        # failed, so changes in place that it issues are not executed until it knows.
+        self._unseen: Failure | None = None
+        # The same, once a change in place has failed or was not executed: every value that the
+        # program reads would show old elements.
         self._untold: Failure | None = None
         self._left = 0
         self._do: dict[int, Callable[..., None]] = {
@@ -124,12 +139,35 @@ class Engine:
         for one in ids:
             self._check_new(one)
         check(len(ids) < 2 or len(set(ids)) == len(ids), "two results with one id")
+        if self._unseen is not None and self._skipped(template, ids, self._unseen):
+            return
         try:
             if isinstance(template, Poison):
                 raise _FailedError(template.failure)
             self._execute(template, slots, ids)
         except _FailedError as failed:
-            self._poison(template, slots, ids, failed.failure)
+            self._poison(template, slots, ids, failed)
+
+    def _skipped(self, template: Any, ids: Sequence[int], failure: Failure) -> bool:
+        """Leaves out an operation behind a failure that the program does not know of, as if the
+        failure had been raised where it happened. Returns False if the operation is to be executed.
+
+        A change in place is left out. So is, behind one that was, whatever reads elements.
+        """
+        if isinstance(template, Template):
+            changes = bool(template.changed) or not ids
+            if not template.operation.reads:
+                return False
+            if not changes and (self._untold is None or not template.takes_objects):
+                return False
+            if changes:
+                self._untold = self._untold or failure
+        elif not ids:
+            self._untold = self._untold or failure
+        poison = Poison(failure)
+        for one in ids:
+            self._spoil(one, poison)
+        return True
 
     def _execute(self, template: Template, slots: Sequence[Any], ids: Sequence[int]) -> None:
         check(len(slots) == len(template.slots), "a run with another number of values")
@@ -146,21 +184,29 @@ class Engine:
                 if result is not None:
                     self._objects[one] = self._library.keep(result)
         except Exception as error:
-            raise _FailedError(self._failure(error, template.name)) from None
+            # Who gets no memory has changed nothing yet, or says so.
+            full = type(error).__name__.endswith(_NO_MEMORY)
+            untouched = full and not getattr(error, CHANGED, False)
+            failure = self._failure(error, template.name)
+            raise _FailedError(failure, untouched=untouched) from None
 
     def _poison(
-        self, template: Any, slots: Sequence[Any], ids: Sequence[int], failure: Failure
+        self, template: Any, slots: Sequence[Any], ids: Sequence[int], failed: _FailedError
     ) -> None:
+        failure = failed.failure
         poison = Poison(failure)
         for one in ids:
             self._spoil(one, poison)
         changed = template.changed if isinstance(template, Template) else ()
-        for at in changed:
+        for at in () if failed.untouched else changed:
             # The values behind the one that failed have not been looked at.
             if at < len(slots) and type(slots[at]) is int and slots[at] in self._objects:
                 self._spoil(slots[at], poison)
         if changed or not ids:
             self._untold = self._untold or failure
+        elif failed.inherited:
+            return
+        self._unseen = self._unseen or failure
 
     def _spoil(self, one: int, poison: Poison) -> None:
         """Puts poison in the place of a result, or of what an operation should have changed."""
@@ -181,7 +227,9 @@ class Engine:
             value, buffer = self._library.make(dtype, shape)
         except Exception as error:
             self._line.skip(size)
-            self._objects[made] = Poison(self._failure(error, "an upload"))
+            failure = self._failure(error, "an upload")
+            self._objects[made] = Poison(failure)
+            self._unseen = self._unseen or failure
             return
         check(buffer.nbytes == size, "an upload of another size than its shape")
         self._line.read_into(buffer)
@@ -253,7 +301,7 @@ class Engine:
     def _sync(self, request: Any) -> None:
         check_id(request)
         try:
-            self._tell_untold()
+            self._tell(self._untold or self._unseen)
             self._asked(self._library.sync)
         except _FailedError as failed:
             self._refuse(request, failed.failure)
@@ -300,20 +348,26 @@ class Engine:
         self._line.send(Kind.REPLY, ANSWER, head)
 
     def _refuse(self, request: int, failure: Failure) -> None:
-        if self._untold is failure:
-            self._untold = None
         self._answer([request, _FAILED, failure.packed()])
 
-    def _tell_untold(self) -> None:
-        if self._untold is not None:
-            raise _FailedError(self._untold)
+    def _tell(self, failure: Failure | None) -> None:
+        """Raises a failure, if there is one, for the program to know of. With it the program knows
+        of all that came behind: it has issued that before it knew.
+        """
+        if failure is None:
+            return
+        if self._unseen is not None and failure.number >= self._unseen.number:
+            self._unseen = None
+        if self._untold is not None and failure.number >= self._untold.number:
+            self._untold = None
+        raise _FailedError(failure)
 
     def _good(self, wanted: Any) -> Any:
         """Returns an object that is read. A failed change that nobody was told of comes first."""
         value = self._known(wanted)
-        self._tell_untold()
+        self._tell(self._untold)
         if isinstance(value, Poison):
-            raise _FailedError(value.failure)
+            self._tell(value.failure)
         return value
 
     def _value(self, slot: Any, given: Any) -> Any:
@@ -321,7 +375,7 @@ class Engine:
         if slot.kind == Tag.SLOT_OBJECT:
             value = self._known(given)
             if isinstance(value, Poison):
-                raise _FailedError(value.failure)
+                raise _FailedError(value.failure, inherited=True)
             return value
         complex_scalar = slot.kind == Tag.SLOT_SCALAR and isinstance(given, list)
         if slot.kind == Tag.SLOT_COMPLEX or complex_scalar:

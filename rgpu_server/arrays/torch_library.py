@@ -60,7 +60,7 @@ class TorchLibrary:
         if operation.startswith("rgpu::"):
             if given or layouts is not None:
                 raise NotOfferedError(f"{operation[:100]} takes no keywords")
-            return Operation(self._own.define(operation, arguments))
+            return self._own.define(operation, arguments)
         if layouts is not None and not isinstance(layouts, Layouts):
             raise NotOfferedError("the layouts of an operation's results have a wrong form")
         operator = self._allowed.find(operation)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rgpu_server.arrays.library import CHANGED
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -98,11 +100,12 @@ class Accounts:
         try:
             for one in kept:
                 self.resized(one)
-        except torch.OutOfMemoryError:
+        except torch.OutOfMemoryError as error:
             for one in kept:
                 storage = one.untyped_storage()
                 storage.resize_(self._held[storage._cdata][1])
                 one.set_(storage, 0, (0,), (1,))
+            setattr(error, CHANGED, True)
             raise
 
     def _take(self, size: int) -> None:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rgpu_common.arrays.messages import MOST_DIMENSIONS, Tag
-from rgpu_server.arrays.library import NotOfferedError, Slot
+from rgpu_server.arrays.library import NotOfferedError, Operation, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,11 +25,12 @@ class Own:
     """An operation of this module. takes: the kinds of its arguments, one letter each.
 
     o: an object; g: an object or None; n: a number slot; N: a list of number slots; d: a dtype;
-    f: a constant number.
+    f: a constant number. reads: see `Operation`.
     """
 
     takes: str
     call: Callable[..., Any]
+    reads: bool = True
 
 
 class OwnOperations:
@@ -39,18 +40,18 @@ class OwnOperations:
         self._device = device
         self._accounts = accounts
         self.table = {
-            "rgpu::view": Own("odfNNn", self._view),
+            "rgpu::view": Own("odfNNn", self._view, reads=False),
             "rgpu::item": Own("on", self._item),
             "rgpu::generator": Own("n", self._generator),
             "rgpu::seed": Own("gn", self._seed),
             "rgpu::get_state": Own("g", self._get_state),
             "rgpu::set_state": Own("go", self._set_state),
-            "rgpu::resize_storage": Own("on", self._resize_storage),
+            "rgpu::resize_storage": Own("on", self._resize_storage, reads=False),
             "rgpu::to_host": Own("o", lambda tensor: tensor.cpu()),
         }
 
-    def define(self, name: str, arguments: Sequence[Any]) -> Callable[..., Any]:
-        """Returns what executes an operation.
+    def define(self, name: str, arguments: Sequence[Any]) -> Operation:
+        """Returns an operation.
 
         Raises:
             NotOfferedError: there is none, or its arguments have another form.
@@ -61,7 +62,7 @@ class OwnOperations:
         pairs = zip(own.takes, arguments, strict=False)
         if len(arguments) != len(own.takes) or not all(_fits(*pair) for pair in pairs):
             raise NotOfferedError(f"{name} was given arguments of another form")
-        return own.call
+        return Operation(own.call, reads=own.reads)
 
     def _view(
         self, base: Any, dtype: Any, bits: int, shape: list[int], stride: list[int], offset: int

@@ -65,6 +65,34 @@ def test_a_full_lease_is_pytorchs_own_error() -> None:
         assert torch.ones(1, device="rgpu").item() == 1
 
 
+def test_a_step_that_has_failed_leaves_the_weights_and_the_optimizer(issuer: Issuer) -> None:
+    torch.manual_seed(0)
+    rows = torch.nn.Embedding(4, 3).to("rgpu")
+    layer = torch.nn.Linear(3, 1).to("rgpu")
+    parameters = [*rows.parameters(), *layer.parameters()]
+    optimizer = torch.optim.AdamW(parameters, 1e-2)
+
+    def step(*numbers: int) -> float:
+        optimizer.zero_grad()
+        loss = layer(rows(torch.tensor(numbers, device="rgpu"))).square().mean()
+        loss.backward()
+        optimizer.step()
+        return float(loss.item())
+
+    def state() -> list[list[float]]:
+        moments = [one["exp_avg"] for one in optimizer.state.values()]
+        return [one.detach().flatten().tolist() for one in (*parameters, *moments)]
+
+    step(1, 2)
+    before = state()
+    # Only the node can find it. The client has issued the whole step when it reads the loss.
+    with pytest.raises(IndexError, match="out of range"):
+        step(1, 9)
+    assert state() == before
+    assert step(1, 2) > 0
+    assert state() != before
+
+
 def test_another_release_is_refused(monkeypatch: pytest.MonkeyPatch, issuer: Issuer) -> None:
     monkeypatch.setattr(package, "_checked", weakref.WeakSet())
     monkeypatch.setattr(issuer, "ask", lambda question: "2.12.1+cu130")
