@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import select
 import sys
 import threading
 import warnings
@@ -101,6 +102,19 @@ class Session:
             self.leave(_DEFECT)
         raise AssertionError
 
+    def end_with_client(self, socket: int) -> None:
+        """Ends the process as soon as the client has gone, also in the middle of an operation:
+        nobody can read what comes out, and the lease pays for the time. `socket` is the line's.
+        """
+        threading.Thread(target=self._watch, args=(socket,), name="client", daemon=True).start()
+
+    def _watch(self, socket: int) -> None:
+        hangup = select.poll()
+        # What the client has sent before it went may be unread. A hangup is told all the same.
+        hangup.register(socket, select.POLLRDHUP)
+        hangup.poll()
+        self.leave(_GONE)
+
     def leave(self, reason: str) -> NoReturn:
         """Ends the process. The system frees everything at once; threads may be computing."""
         self._over.acquire()
@@ -159,6 +173,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if given is None:
         return 0
     assigned, fds = given
+    watched = os.dup(fds[0])
     line = Line.adopted(fds[0])
     session = Session(control, assigned, line)
     setup = _setup(assigned, fds)
@@ -173,6 +188,7 @@ def main(words: Sequence[str] | None = None) -> int:
         session.welcome(seam, equipment.library)
     except LineError as error:
         session.leave(str(error))
+    session.end_with_client(watched)
     session.serve(Engine(line, equipment.library, equipment.gate))
 
 

@@ -154,6 +154,26 @@ def test_who_is_killed_leaves_nothing(server: Server) -> None:
     wait_until(lambda: not listed(server)["sessions"])
 
 
+def test_nothing_is_computed_for_who_is_killed(server: Server) -> None:
+    source = """
+    import rgpu_client.cupy as cp
+    a = cp.eye(5000)
+    a[0, 0].get()
+    for _ in range(12):
+        a = a @ a
+    a._session.issuer.flush()
+    print('here')
+    input()
+    """
+    # Each product takes 250 billion operations, seconds on a processor or two.
+    holder = start(server.unix, source, RGPU_LEASE="killed")
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "here\n"
+    holder.send_signal(signal.SIGKILL)
+    holder.communicate()
+    wait_until(lambda: not listed(server)["sessions"])
+
+
 def test_a_session_that_is_ended_says_why_at_the_line_that_needs_a_value(server: Server) -> None:
     source = """
     import rgpu_client.cupy as cp
