@@ -76,6 +76,7 @@ class Record:
         keywords = {"dtype": [Tag.DTYPE, name_of(dtype)], "device": [Tag.LIBRARY, "device", "this"]}
         keywords["="] = [Tag.LIBRARY, "results", described(dtype, shape, stride)]
         key = ("empty_strided", dtype, shape, stride)
+        self.issuer.made(self.base)
         template = self.issuer.template(key, "aten::empty_strided", made, keywords, 1)
         self.issuer.run(template, (), (self.base,))
         self.ids[view] = self.base
@@ -110,8 +111,8 @@ class Record:
 
     def __del__(self) -> None:
         free, base = self.issuer.free, self.base
-        if self.pending is None:
-            free(base)
+        # The node has no object for a storage that nobody has used.
+        free(base if self.pending is None else -base)
         for one in self.ids.values():
             if one != base:
                 free(one)
@@ -140,8 +141,10 @@ class Form:
 
     def pending(self, issuer: Issuer) -> Any:
         """Returns a tensor that the node has not got yet, with any elements."""
+        base = issuer.new_id()
+        issuer.claim(base, self.size)
         tensor = self._blank()
-        record = Record(issuer, issuer.new_id(), {}, self.size)
+        record = Record(issuer, base, {}, self.size)
         tensor.untyped_storage()._rgpu = record
         record.pending = self.view
         return tensor

@@ -52,6 +52,7 @@ def grow(record: storages.Record, size: int) -> None:
     if size <= record.size:
         return
     record.settle()
+    record.issuer.grow(record.base, size - record.size)
     record.size = size
     arguments = [[Tag.SLOT_OBJECT], [Tag.SLOT_VALUE]]
     template = record.issuer.template("resize", "rgpu::resize_storage", arguments, {}, 0)
