@@ -24,6 +24,7 @@ from rgpu_common.arrays.messages import UNKNOWN_OUTPUTS, Tag
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
 
+    from rgpu_client.arrays.ahead import Template
     from rgpu_client.arrays.issuer import Issuer
     from rgpu_client.torch.spec import Spec
 
@@ -33,7 +34,7 @@ class Plan:
 
     __slots__ = ("issuer", "template")
 
-    def __init__(self, issuer: Issuer, template: int) -> None:
+    def __init__(self, issuer: Issuer, template: Template) -> None:
         self.issuer = issuer
         self.template = template
 
@@ -49,9 +50,9 @@ class _One(Plan):
 
     __slots__ = ("_form",)
 
-    def __init__(self, issuer: Issuer, template: int, view: View) -> None:
-        super().__init__(issuer, template)
+    def __init__(self, issuer: Issuer, template: Template, view: View) -> None:
         self._form = Form(view)
+        super().__init__(issuer, template.sized([self._form.size]))
 
     def run(self, slots: Any, arguments: Any, keywords: Any) -> Any:
         issuer = self.issuer
@@ -75,9 +76,9 @@ class _Several(Plan):
 
     __slots__ = ("_forms",)
 
-    def __init__(self, issuer: Issuer, template: int, views: Sequence[View]) -> None:
-        super().__init__(issuer, template)
+    def __init__(self, issuer: Issuer, template: Template, views: Sequence[View]) -> None:
         self._forms = [Form(view) for view in views]
+        super().__init__(issuer, template.sized([form.size for form in self._forms]))
 
     def run(self, slots: Any, arguments: Any, keywords: Any) -> Any:
         issuer, forms = self.issuer, self._forms
@@ -93,10 +94,10 @@ class _Many(Plan):
 
     __slots__ = ("_forms", "_inferred")
 
-    def __init__(self, issuer: Issuer, template: int, inferred: inference.Inferred) -> None:
-        super().__init__(issuer, template)
+    def __init__(self, issuer: Issuer, template: Template, inferred: inference.Inferred) -> None:
         self._inferred = inferred
         self._forms = [Form(view) for view in _new(inferred.results)]
+        super().__init__(issuer, template.sized([form.size for form in self._forms]))
 
     def run(self, slots: Any, arguments: Any, keywords: Any) -> Any:
         issuer, inferred, forms = self.issuer, self._inferred, self._forms
@@ -125,7 +126,7 @@ class _Unknown(Plan):
 
     __slots__ = ("_schema",)
 
-    def __init__(self, issuer: Issuer, template: int, schema: Any) -> None:
+    def __init__(self, issuer: Issuer, template: Template, schema: Any) -> None:
         super().__init__(issuer, template)
         self._schema = schema
 

@@ -131,6 +131,7 @@ class Record:
         keywords = {"dtype": [Tag.DTYPE, name_of(dtype)], "device": [Tag.LIBRARY, "device", "this"]}
         keywords["="] = [Tag.LIBRARY, "results", described(dtype, shape, stride)]
         key = ("empty_strided", dtype, shape, stride)
+        self.issuer.made(self.base)
         template = self.issuer.template(key, "aten::empty_strided", made, keywords, 1)
         self.issuer.run(template, (), (self.base,))
         self.ids[view] = self.base
@@ -142,6 +143,7 @@ class Record:
         there = max(self.size, self.held)
         if size > there:
             self.settle()
+            self.issuer.grow(self.base, size - there)
             arguments = [[Tag.SLOT_OBJECT], [Tag.SLOT_VALUE]]
             template = self.issuer.template("resize", "rgpu::resize_storage", arguments, {}, 0)
             self.issuer.run(template, (self.base, size), ())
@@ -192,8 +194,8 @@ class Record:
 
     def __del__(self) -> None:
         free, base = self.issuer.free, self.base
-        if self.pending is None:
-            free(base)
+        # The node has no object for a storage that nobody has used.
+        free(base if self.pending is None else -base)
         for one in self.ids.values():
             if one != base:
                 free(one)
@@ -222,8 +224,10 @@ class Form:
 
     def pending(self, issuer: Issuer) -> Any:
         """Returns a tensor that the node has not got yet, with any elements."""
+        base = issuer.new_id()
+        issuer.claim(base, self.size)
         tensor = self._blank()
-        record = Record(issuer, issuer.new_id(), {}, self.size)
+        record = Record(issuer, base, {}, self.size)
         tensor.untyped_storage()._rgpu = record
         record.pending = self.view
         return tensor

@@ -25,6 +25,7 @@ import importlib
 import os
 import resource
 import site
+import stat
 import sys
 import sysconfig
 from pathlib import Path
@@ -85,6 +86,24 @@ def readable() -> list[str]:
     # An entry of sys.path may be as wide as the file system, or somebody's home.
     narrow = {one for one in real if len(Path(one).parts) > 2 and one != os.path.expanduser("~")}
     return sorted(one for one in narrow if os.path.exists(one))
+
+
+def private(places: Iterable[str] | None = None) -> list[str]:
+    """Returns the folders that keep other users from places which Python loads modules from, as a
+    home does in which Python is installed. places: None: `readable()`.
+    """
+    given = readable() if places is None else places
+    return sorted({closed for one in given if (closed := _closed(Path(one))) is not None})
+
+
+def _closed(path: Path) -> str | None:
+    """Returns the widest folder on the way to a path that other users cannot go through, or the
+    path itself if they cannot read it.
+    """
+    for folder in reversed(path.parents):
+        if not folder.stat().st_mode & stat.S_IXOTH:
+            return str(folder)
+    return None if path.stat().st_mode & stat.S_IROTH else str(path)
 
 
 def confine(*, needs_driver_files: bool = False, folders: Iterable[str] | None = None) -> str:

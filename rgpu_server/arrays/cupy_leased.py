@@ -25,9 +25,19 @@ class LeasedCupy(CupyLibrary):
         shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)
         if not isinstance(error, MemoryError) or shape is None or dtype is None:
             return super().words(error)
+        return self._full(math.prod(shape) * dtype.itemsize)
+
+    def room(self, size: int, beside: int) -> int:
+        """See `Library.room`. What the pool keeps for later counts as room."""
+        room = self._ledger.room
+        if size and size + beside > room:
+            raise MemoryError(self._full(size))
+        return room
+
+    def _full(self, size: int) -> str:
         return (
-            f"Out of memory allocating {math.prod(shape) * dtype.itemsize:,} bytes (allocated so "
-            f"far: {self._ledger.used:,} bytes, limit set to: {self._ledger.limit:,} bytes)."
+            f"Out of memory allocating {size:,} bytes (allocated so far: {self._ledger.used:,} "
+            f"bytes, limit set to: {self._ledger.limit:,} bytes)."
         )
 
     def _memory(self) -> list[int]:

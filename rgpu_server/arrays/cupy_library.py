@@ -189,6 +189,12 @@ class CupyLibrary:
             return self._device()
         raise NotOfferedError(f"there is no answer to {question[:50]!r}")
 
+    def room(self, size: int, beside: int) -> int:
+        """See `Library.room`."""
+        if size + beside > self._most_bytes:
+            raise MemoryError(_too_large(size, self._most_bytes))
+        return self._most_bytes
+
     def words(self, error: Exception) -> str:
         """Returns the text that the client's exception has."""
         return plain_words(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgpack
@@ -86,6 +87,9 @@ class Engine:
         self._left = 0
         # How many values the lists have that are kept under ids.
         self._parts = 0
+        # For how many ns the session's operations have been worked on, and since when it is so.
+        self._worked = 0
+        self._since = 0
         self._do: dict[int, Callable[..., None]] = {
             Op.DEFINE: self._define,
             Op.RUN: self._run,
@@ -97,6 +101,7 @@ class Engine:
             Op.FORGET: self._forget,
             Op.ASK: self._ask,
             Op.COPY: self._copy,
+            Op.MARK: self._mark,
         }
 
     def serve(self) -> None:
@@ -114,6 +119,7 @@ class Engine:
         check(message.kind is Kind.COMMAND and message.opcode == OPERATIONS, "an unknown frame")
         check(message.body_bytes <= MOST_BODY_BYTES, "a body of a made-up size")
         self._left = message.body_bytes
+        self._since = time.monotonic_ns()
         for operation in unpacked(message.head):
             check(isinstance(operation, list) and bool(operation), "an operation that is no list")
             do = self._do.get(operation[0]) if type(operation[0]) is int else None
@@ -122,6 +128,7 @@ class Engine:
             check(len(operation) == _LENGTHS[operation[0]], "an operation of the wrong length")
             do(*operation[1:])
         check(self._left == 0, "a body that no operation takes")
+        self._pause()
         self._gate.leave()
 
     # Operations
@@ -243,16 +250,19 @@ class Engine:
         self._left -= size
         # The elements may be long in coming; another lease may compute meanwhile.
         self._gate.leave()
+        self._pause()
         try:
             value, buffer = self._library.make(dtype, shape)
         except Exception as error:
             self._line.skip(size)
+            self._since = time.monotonic_ns()
             failure = self._failure(error, "an upload")
             self._objects[made] = Poison(failure)
             self._unseen = self._unseen or failure
             return
         check(buffer.nbytes == size, "an upload of another size than its shape")
         self._line.read_into(buffer)
+        self._since = time.monotonic_ns()
         try:
             # On a GPU this is a copy, which the device does.
             self._objects[made] = self._asked(lambda: self._library.made(value))
@@ -345,7 +355,34 @@ class Engine:
         else:
             self._answer([request, _OK, told])
 
+    def _mark(self, request: Any, size: Any, beside: Any) -> None:
+        check_id(request)
+        for one in (size, beside):
+            check(type(one) is int and 0 <= one <= MOST_ID, "an impossible size")
+        self._pause()
+        try:
+            if size:
+                # What has failed before may be why there is no room.
+                self._tell(self._untold or self._unseen)
+            room = self._roomy(size, beside)
+        except _FailedError as failed:
+            self._refuse(request, failed.failure)
+        else:
+            self._answer([request, _OK, self._worked, room])
+
+    def _roomy(self, size: int, beside: int) -> int:
+        try:
+            return self._library.room(size, beside)
+        except Exception as error:
+            raise _FailedError(self._failure(error, "")) from None
+
     # Helpers
+
+    def _pause(self) -> None:
+        """Counts the time until now as work for the session's operations."""
+        now = time.monotonic_ns()
+        self._worked += now - self._since
+        self._since = now
 
     def _asked(self, call: Any) -> Any:
         self._gate.enter()
@@ -357,6 +394,7 @@ class Engine:
     def _answer(self, answer: list[Any], body: Sequence[memoryview] = ()) -> None:
         # The answer may wait for the client to read; another lease may compute meanwhile.
         self._gate.leave()
+        self._pause()
         try:
             head = msgpack.packb(answer)
         except Exception as error:
@@ -368,6 +406,7 @@ class Engine:
             self._refuse_answer(answer[0], text)
             return
         self._line.send(Kind.REPLY, ANSWER, head, body)
+        self._since = time.monotonic_ns()
 
     def _refuse_answer(self, request: int, text: str) -> None:
         failure = Failure("builtins.ValueError", text)
@@ -438,7 +477,7 @@ class Engine:
 
 _LENGTHS = {
     Op.DEFINE: 6, Op.RUN: 4, Op.PUT: 5, Op.FREE: 2, Op.READ: 3, Op.DESCRIBE: 3, Op.SYNC: 2,
-    Op.FORGET: 2, Op.ASK: 4, Op.COPY: 7,
+    Op.FORGET: 2, Op.ASK: 4, Op.COPY: 7, Op.MARK: 4,
 }  # fmt: skip
 
 

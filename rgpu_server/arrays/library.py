@@ -114,6 +114,14 @@ class Library(Protocol):
     def answer(self, question: str, details: Sequence[Any]) -> Any:
         """Answers a question of the client's. Raises NotOfferedError."""
 
+    def room(self, size: int, beside: int) -> int:
+        """Returns how many bytes more the lease has room for.
+
+        Raises:
+            MemoryError: it has no room for `size` bytes and `beside` others; the text names `size`.
+                PyTorch's is a torch.OutOfMemoryError.
+        """
+
     def words(self, error: Exception) -> str:
         """Returns the text that the client's exception has."""
 

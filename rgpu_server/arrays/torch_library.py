@@ -194,6 +194,10 @@ class TorchLibrary:
             return [told.name, told.major, told.minor, told.multi_processor_count]
         raise NotOfferedError(f"there is no question {question[:40]!r}")
 
+    def room(self, size: int, beside: int) -> int:
+        """See `Library.room`."""
+        return self._accounts.room(size, beside)
+
     def words(self, error: Exception) -> str:
         """See `Library.words`."""
         return plain_words(error)

@@ -30,6 +30,10 @@ class Ledger(Protocol):
     def release(self, size: int) -> None:
         """Gives `size` bytes back."""
 
+    @property
+    def room(self) -> int:
+        """How many bytes the lease has room for."""
+
 
 class Accounts:
     """Charges each storage once, however many tensors share it.
@@ -54,6 +58,14 @@ class Accounts:
         if not self._ledger.charge(size):
             raise self.full(size)
         self._ledger.release(size)
+
+    def room(self, size: int, beside: int) -> int:
+        """See `Library.room`."""
+        if size:
+            if not self._ledger.charge(size + beside):
+                raise self.full(size)
+            self._ledger.release(size + beside)
+        return self._ledger.room
 
     def hold(self, tensor: Any) -> None:
         """A tensor is kept. Errors as `check`."""

@@ -69,7 +69,7 @@ class Session:
             release=release(),
             memory_limit_bytes=self._assigned.memory_limit_bytes,
             note=f"{library.name} {library.version}",
-            grants=(Wish(WishKey.SEAM, int(seam)),),
+            grants=(Wish(WishKey.SEAM, int(seam)), Wish(WishKey.MARKS, 1)),
         )
         self._line.send(Kind.HANDSHAKE, Handshake.WELCOME, put_welcome(said))
         self._control.opened()

@@ -26,6 +26,10 @@ class Quota:
     def release(self, size: int) -> None:
         self._left += size
 
+    @property
+    def room(self) -> int:
+        return self._left
+
 
 class OpenGate:
     """Nobody else wants the device."""
