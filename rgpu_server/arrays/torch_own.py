@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 torch: Any = import_module("torch")
 
 _MOST_SEED = (1 << 64) - 1
+# How a state of the CPU's generator begins: its seed, one more than the numbers that are left in
+# its block, whether it has a seed, and the place of the next number in the block.
+_STATE = struct.Struct("=QiiQ")
+_BLOCK = 624
 _MOST_STORAGE = 1 << 46
 
 
@@ -100,7 +105,10 @@ class OwnOperations:
         return self._chosen(generator).get_state()
 
     def _set_state(self, generator: Any, state: Any) -> None:
-        self._chosen(generator).set_state(state.cpu())
+        chosen, private = self._chosen(generator), state.cpu().clone()
+        if chosen.device.type == "cpu":
+            _check_state(private)
+        chosen.set_state(private)
 
     def _chosen(self, generator: Any) -> Any:
         """Returns the generator; None stands for the one that operators use by default."""
@@ -140,6 +148,17 @@ def _check_inside(
     last = offset + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
     if (last + 1) * item > size:
         raise RuntimeError(f"a view would end behind its storage of {size} bytes")
+
+
+def _check_state(state: Any) -> None:
+    """Checks a state of the CPU's generator. PyTorch looks at each of its numbers alone, and reads
+    beyond the block if more numbers are left than lie behind the place.
+    """
+    if state.dtype == torch.uint8 and state.dim() == 1 and len(state) >= _STATE.size:
+        _, left, _, place = _STATE.unpack(bytes(state[: _STATE.size].tolist()))
+        if 0 < left <= _BLOCK and place + left - 1 <= _BLOCK:
+            return
+    raise RuntimeError("this is no state of a generator: give one that get_state() has returned")
 
 
 def _fits(kind: str, value: Any) -> bool:

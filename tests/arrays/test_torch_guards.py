@@ -137,6 +137,33 @@ def test_wrong_arguments_are_refused_by_a_session_that_lives_on() -> None:
         assert issuer.ask("version")
 
 
+def view(issuer: Issuer, base: int, dtype: str, *shape: int) -> int:
+    """A view of the first elements of a tensor as others, in Fortran's order."""
+    v, made = [Tag.SLOT_VALUE], issuer.new_id()
+    stride = [1, *shape[:-1]]
+    several = [Tag.LIST, *[v] * len(shape)]
+    arguments = [[Tag.SLOT_OBJECT], [Tag.DTYPE, dtype], 0, several, several, v]
+    template = issuer.template(("view", dtype, shape), "rgpu::view", arguments, {}, 1)
+    issuer.run(template, [base, *shape, *stride, 0], [made])
+    return made
+
+
+def test_a_result_does_not_change_the_pivots_that_were_checked() -> None:
+    """The operator writes the right side to its result before it goes along the pivots."""
+    with torch_session(1 << 28) as issuer:
+        slots: list[Any] = []
+        for value in (torch.eye(3), i(1, 2, 3, 0, 0, 0).int(), t(3, 1)):
+            node(issuer, value, slots)
+        factors, memory, right = slots
+        pivots, out = view(issuer, memory, "int32", 3), view(issuer, memory, "float32", 3, 1)
+        o = [Tag.SLOT_OBJECT]
+        template = issuer.template("solve", "aten::linalg_lu_solve.out", [o, o, o], {"out": o}, 0)
+        issuer.run(template, [factors, pivots, right, out], [])
+        answer = bytearray(12)
+        issuer.read(out, lambda dtype, shape: memoryview(answer))
+        assert torch.frombuffer(answer, dtype=torch.float32).tolist() == [1, 1, 1]
+
+
 def test_every_guarded_operator_is_listed() -> None:
     listed = {name.removeprefix("aten::") for name in Allowed.installed().names}
     assert set(GUARDS) <= listed | {name.partition(".")[0] for name in listed}
