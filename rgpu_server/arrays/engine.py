@@ -185,7 +185,11 @@ class Engine:
             return
         check(buffer.nbytes == size, "an upload of another size than its shape")
         self._line.read_into(buffer)
-        self._objects[made] = self._library.made(value)
+        try:
+            # On a GPU this is a copy, which the device does.
+            self._objects[made] = self._asked(lambda: self._library.made(value))
+        except _FailedError as failed:
+            self._objects[made] = Poison(failed.failure)
 
     def _free(self, ids: Any) -> None:
         check(isinstance(ids, list), "a list of ids that is none")
@@ -212,18 +216,22 @@ class Engine:
     def _same(self, source: Any, dtype: str, shape: list[int], digest: bytes) -> Any:
         """Returns a copy of an object that has these elements; None: it has others, or there is no
         room. The client then sends them.
+
+        The lease needs its turn, and pays, for all of it: to read and to copy a large array takes
+        as long as an operation on it.
         """
         try:
-            held = self._asked(lambda: self._library.elements(source))
-            # The device is not needed for this.
-            self._gate.leave()
-            if (held[0], list(held[1])) != (dtype, shape):
-                return None
-            if hashlib.sha256(held[2]).digest() != digest:
-                return None
-            value, buffer = self._library.make(dtype, shape)
-        except Exception:
+            return self._asked(lambda: self._copied(source, dtype, shape, digest))
+        except _FailedError:
             return None
+
+    def _copied(self, source: Any, dtype: str, shape: list[int], digest: bytes) -> Any:
+        held = self._library.elements(source)
+        if (held[0], list(held[1])) != (dtype, shape):
+            return None
+        if hashlib.sha256(held[2]).digest() != digest:
+            return None
+        value, buffer = self._library.make(dtype, shape)
         buffer[:] = held[2]
         return self._library.made(value)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rgpu_common.arrays.messages import Failure
+    from rgpu_server.arrays.engine import Gate
     from rgpu_server.arrays.library import Library
 
 
@@ -35,12 +36,12 @@ class Served:
     broken: the sentence with which the engine ended a session whose client sent nonsense.
     """
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: Library, gate: Gate | None = None) -> None:
         ours, theirs = socket.socketpair()
         self.line = Line.adopted(ours.detach())
         self.broken = ""
         self._line = Line.adopted(theirs.detach())
-        self.engine = Engine(self._line, library, OpenGate())
+        self.engine = Engine(self._line, library, gate or OpenGate())
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
@@ -62,10 +63,12 @@ class Served:
 
 @contextlib.contextmanager
 def session(
-    library: Library, raising: Callable[[Failure], BaseException] | None = None
+    library: Library,
+    raising: Callable[[Failure], BaseException] | None = None,
+    gate: Gate | None = None,
 ) -> Iterator[Issuer]:
     """An open session with a library."""
-    served = Served(library)
+    served = Served(library, gate)
     issuer = Issuer(served.line, raising)
     try:
         yield issuer
