@@ -69,6 +69,8 @@ class Engine:
         # A failed change in place that nobody has been told of: old elements would be read.
         self._untold: Failure | None = None
         self._left = 0
+        # How many values the lists have that are kept under ids.
+        self._parts = 0
         self._do: dict[int, Callable[..., None]] = {
             Op.DEFINE: self._define,
             Op.RUN: self._run,
@@ -144,9 +146,21 @@ class Engine:
                 )
             for one, result in zip(ids, results, strict=True):
                 if result is not None:
-                    self._objects[one] = self._library.keep(result)
+                    self._hold(one, self._library.keep(result))
         except Exception as error:
             raise _FailedError(self._failure(error, template.name)) from None
+
+    def _hold(self, one: int, value: Any) -> None:
+        """Keeps a result. Raises MemoryError: the session would keep too many values in lists."""
+        parts = _parts(value)
+        if parts and len(self._objects) + self._parts + parts > MOST_OBJECTS:
+            self._library.gone(value)
+            raise MemoryError(
+                f"a result of {parts} values is too much for this session, which may keep "
+                f"{MOST_OBJECTS} in all; free some, or make fewer at a time"
+            )
+        self._parts += parts
+        self._objects[one] = value
 
     def _poison(
         self, template: Any, slots: Sequence[Any], ids: Sequence[int], failure: Failure
@@ -166,8 +180,14 @@ class Engine:
         """Puts poison in the place of a result, or of what an operation should have changed."""
         before = self._objects.get(one)
         self._objects[one] = poison
-        if before is not None and not isinstance(before, Poison):
-            self._library.gone(before)
+        if before is not None:
+            self._gone(before)
+
+    def _gone(self, value: Any) -> None:
+        """A value is not kept under an id any more."""
+        if not isinstance(value, Poison):
+            self._parts -= _parts(value)
+            self._library.gone(value)
 
     def _put(self, made: Any, dtype: Any, shape: Any, size: Any) -> None:
         self._number += 1
@@ -195,9 +215,7 @@ class Engine:
         check(isinstance(ids, list), "a list of ids that is none")
         for one in ids:
             check(type(one) is int and one in self._objects, "an unknown object")
-            value = self._objects.pop(one)
-            if not isinstance(value, Poison):
-                self._library.gone(value)
+            self._gone(self._objects.pop(one))
 
     def _copy(
         self, request: Any, made: Any, source: Any, dtype: Any, shape: Any, digest: Any
@@ -367,6 +385,13 @@ _LENGTHS = {
     Op.DEFINE: 6, Op.RUN: 4, Op.PUT: 5, Op.FREE: 2, Op.READ: 3, Op.DESCRIBE: 3, Op.SYNC: 2,
     Op.FORGET: 2, Op.ASK: 4, Op.COPY: 7,
 }  # fmt: skip
+
+
+def _parts(value: Any) -> int:
+    """Returns how many values a list has, with those of the lists in it; 0 for another value."""
+    if not isinstance(value, tuple | list):
+        return 0
+    return len(value) + sum(map(_parts, value))
 
 
 def _check_form(dtype: Any, shape: Any) -> None:

@@ -16,9 +16,10 @@ from helpers.array_session import Served, session
 
 from rgpu_client.arrays.issuer import Issuer, SessionLostError
 from rgpu_common.arrays.line import Line
-from rgpu_common.arrays.messages import ANSWER, OPERATIONS, Failure, Op, Tag
+from rgpu_common.arrays.messages import ANSWER, OPERATIONS, UNKNOWN_OUTPUTS, Failure, Op, Tag
 from rgpu_common.texts import harmless
 from rgpu_common.wire.frame import Kind
+from rgpu_server.arrays import engine
 from rgpu_server.arrays.library import NotOfferedError, Operation, plain_words
 
 A, V = [Tag.SLOT_OBJECT], [Tag.SLOT_VALUE]
@@ -443,3 +444,24 @@ def test_results_that_are_kept_before_one_fails_are_let_go() -> None:
         with pytest.raises(RuntimeError, match="the lease is full"):
             issuer.describe(ids[:1])
         assert issuer.ask("held") == 1
+
+
+def test_lists_of_results_are_counted_by_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each value of a list is an object of the worker's, whose memory no lease is charged for."""
+    monkeypatch.setattr(engine, "MOST_OBJECTS", 1000)
+    library = Plain()
+    with session(library, raising) as issuer:
+        whole = put(issuer, np.arange(300.0))
+        split = issuer.template("split", "split", [A, V], {}, UNKNOWN_OUTPUTS)
+        kept = [issuer.new_id() for _ in range(4)]
+        for one in kept:
+            issuer.run(split, [whole, 300], [one])
+        with pytest.raises(RuntimeError, match="a result of 300 values is too much"):
+            read(issuer, kept[3])
+        # A refused result is gone, and what is freed makes room.
+        assert issuer.ask("held") == 4
+        issuer.free(kept[0])
+        issuer.run(split, [whole, 300], [last := issuer.new_id()])
+        take = issuer.template("take", "take", [A, 7], {}, 1)
+        issuer.run(take, [last], [part := issuer.new_id()])
+        assert read(issuer, part) == 7
