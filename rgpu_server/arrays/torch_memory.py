@@ -16,9 +16,12 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 _KIB = 1024.0
 
 
-def without_room(error: RuntimeError) -> bool:
-    """True if PyTorch could not get memory from the system."""
-    return "can't allocate memory" in str(error) or "not enough memory" in str(error)
+_WITHOUT_ROOM = ("can't allocate memory", "not enough memory", "bad_alloc", "bad allocation")
+
+
+def without_room(error: Exception) -> bool:
+    """True if PyTorch, or Python, could not get memory from the system."""
+    return isinstance(error, MemoryError) or any(one in str(error) for one in _WITHOUT_ROOM)
 
 
 class Ledger(Protocol):

@@ -164,7 +164,9 @@ def main(words: Sequence[str] | None = None) -> int:
     # It reads a file, which the worker's user may not be able to read later.
     release()
     control = ControlSocket(arguments.control_fd)
-    control.ready(loaded.confine() if arguments.sandbox else _NO_SANDBOX)
+    report = loaded.confine() if arguments.sandbox else _NO_SANDBOX
+    loaded.use_threads()
+    control.ready(report)
     try:
         given = control.assignment()
     except WireError as error:
