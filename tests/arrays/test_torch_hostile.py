@@ -180,8 +180,9 @@ def test_storages_stay_within_the_lease(issuer: Issuer, quota: Quota) -> None:
     a = put(issuer, torch.ones(2))
     issuer.sync()
     for size in (TOTAL + 1, -1, 1 << 60, "x", None):
-        run(issuer, "rgpu::resize_storage", [a, size], [A, V], outputs=0)
         with pytest.raises(RuntimeError):
+            # After the first one the client waits for each.
+            run(issuer, "rgpu::resize_storage", [a, size], [A, V], outputs=0)
             issuer.sync()
         a = put(issuer, torch.ones(2))
     refused(
