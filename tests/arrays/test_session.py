@@ -290,12 +290,22 @@ def test_a_change_that_was_never_begun_spoils_nothing(issuer: Issuer, operation:
     assert read(issuer, weights).tolist() == [1, 1, 1]
 
 
-def test_an_upload_without_room_holds_back_changes_as_well() -> None:
+@pytest.mark.parametrize("step", ["make", "made"])
+def test_an_upload_without_room_holds_back_changes_as_well(step: str) -> None:
+    """There may be no room for the bytes that come, or on the device for what is made of them."""
+
     class Full(Plain):
         def make(self, dtype: str, shape: Sequence[int]) -> tuple[Any, memoryview]:
-            if shape[0] > 3:
-                raise MemoryError("the lease is full")
+            self.check("make", shape)
             return super().make(dtype, shape)
+
+        def made(self, value: Any) -> Any:
+            self.check("made", value.shape)
+            return super().made(value)
+
+        def check(self, now: str, shape: Sequence[int]) -> None:
+            if now == step and shape[0] > 3:
+                raise MemoryError("the lease is full")
 
     with session(Full(), raising) as issuer:
         weights = put(issuer, np.ones(3))
