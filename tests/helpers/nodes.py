@@ -52,10 +52,17 @@ def counts(rounds: int) -> str:
 
 
 class Nodes(Closing):
-    """Servers by name. rack_of: the rack of each."""
+    """Servers by name. rack_of: the rack of each. keeps_sockets: one that starts again listens at
+    the socket of the one before: a program that was placed before that died is told of it.
+    """
 
     def __init__(
-        self, manager: ManagerProcess, rack_of: dict[str, str], device: str, *arguments: str
+        self,
+        manager: ManagerProcess,
+        rack_of: dict[str, str],
+        device: str,
+        *arguments: str,
+        keeps_sockets: bool = False,
     ) -> None:
         self.manager = manager
         self.servers: dict[str, Server] = {}
@@ -63,19 +70,18 @@ class Nodes(Closing):
         self._device = device
         self._arguments = arguments
         self._rack_of = rack_of
+        self._keeps_sockets = keeps_sockets
         for name in rack_of:
             self.start(name)
         manager.has(*rack_of)
 
     def start(self, name: str, *arguments: str) -> None:
-        """Starts a server; it goes on with what an earlier one of this name has left, and listens
-        at its socket: a program that was placed before it died is told of that one.
-        """
+        """Starts a server; it goes on with what an earlier one of this name has left."""
         folder = Path(self._folder.name)
         server = node(
             self.manager.address, name, folder / name,
             "--rack", self._rack_of[name], *self._arguments, *arguments, device=self._device,
-            socket=folder / f"{name}.sock",
+            socket=folder / f"{name}.sock" if self._keeps_sockets else None,
         )  # fmt: skip
         self.servers[name] = server.__enter__()
 
@@ -121,13 +127,15 @@ class Nodes(Closing):
 
 
 @contextmanager
-def configured(folder: Path, text: str, racks: dict[str, str], device: str) -> Iterator[Nodes]:
+def configured(
+    folder: Path, text: str, racks: dict[str, str], device: str, *, keeps_sockets: bool = False
+) -> Iterator[Nodes]:
     """A manager with this configuration, and a server of one card for each name of `racks`."""
     config = folder / "manager.toml"
     config.write_text(text)
     with (
         ManagerProcess("--config", str(config)) as manager,
-        Nodes(manager, racks, device) as nodes,
+        Nodes(manager, racks, device, keeps_sockets=keeps_sockets) as nodes,
     ):
         yield nodes
 
