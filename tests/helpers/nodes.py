@@ -52,8 +52,8 @@ def counts(rounds: int) -> str:
 
 
 class Nodes(Closing):
-    """Servers by name. rack_of: the rack of each. keeps_sockets: one that starts again listens at
-    the socket of the one before: a program that was placed before that died is told of it.
+    """Servers by name. rack_of: the rack of each. keeps_sockets: a server that starts again
+    listens at its first socket, because a program may have been told that path already.
     """
 
     def __init__(
