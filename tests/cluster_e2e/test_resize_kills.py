@@ -51,7 +51,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     """
     text = "[nodes]\nsilence_seconds = 20\ngrant_seconds = 4\n"
     folder = tmp_path_factory.mktemp("manager")
-    with configured(folder, text, RACKS, "emulated:512MiB", keeps_sockets=True) as nodes:
+    with configured(folder, text, RACKS, "emulated:512MiB") as nodes:
         yield nodes
 
 

@@ -52,8 +52,8 @@ def counts(rounds: int) -> str:
 
 
 class Nodes(Closing):
-    """Servers by name. rack_of: the rack of each. keeps_sockets: a server that starts again
-    listens at its first socket, because a program may have been told that path already.
+    """Servers by name. rack_of: the rack of each. A server that starts again listens at its first
+    socket, because a program may have been told that path already.
     """
 
     def __init__(
@@ -62,7 +62,6 @@ class Nodes(Closing):
         rack_of: dict[str, str],
         device: str,
         *arguments: str,
-        keeps_sockets: bool = False,
     ) -> None:
         self.manager = manager
         self.servers: dict[str, Server] = {}
@@ -70,7 +69,6 @@ class Nodes(Closing):
         self._device = device
         self._arguments = arguments
         self._rack_of = rack_of
-        self._keeps_sockets = keeps_sockets
         for name in rack_of:
             self.start(name)
         manager.has(*rack_of)
@@ -81,7 +79,7 @@ class Nodes(Closing):
         server = node(
             self.manager.address, name, folder / name,
             "--rack", self._rack_of[name], *self._arguments, *arguments, device=self._device,
-            socket=folder / f"{name}.sock" if self._keeps_sockets else None,
+            socket=folder / f"{name}.sock",
         )  # fmt: skip
         self.servers[name] = server.__enter__()
 
@@ -127,15 +125,13 @@ class Nodes(Closing):
 
 
 @contextmanager
-def configured(
-    folder: Path, text: str, racks: dict[str, str], device: str, *, keeps_sockets: bool = False
-) -> Iterator[Nodes]:
+def configured(folder: Path, text: str, racks: dict[str, str], device: str) -> Iterator[Nodes]:
     """A manager with this configuration, and a server of one card for each name of `racks`."""
     config = folder / "manager.toml"
     config.write_text(text)
     with (
         ManagerProcess("--config", str(config)) as manager,
-        Nodes(manager, racks, device, keeps_sockets=keeps_sockets) as nodes,
+        Nodes(manager, racks, device) as nodes,
     ):
         yield nodes
 
