@@ -120,10 +120,13 @@ class Desk:
     def adopt(
         self, session: int, tenant: str, caller: Caller, hello: Hello, secret: bytes | None
     ) -> None:
-        """Takes over the client of a session that an earlier daemon opened."""
-        visitor = Visitor(
-            session, hello, b"", caller, tenant, None, attached=True, handed_over=True
-        )
+        """Takes over the client of a session that an earlier daemon opened.
+
+        Whether the worker has the control lane is not known: the earlier daemon may have ended with
+        an ATTACH that it had not passed on. So one more ATTACH goes to the worker, which takes no
+        second control lane.
+        """
+        visitor = Visitor(session, hello, b"", caller, tenant, None, handed_over=True)
         if secret is not None:
             visitor.secret = secret
         self._visitors[session] = visitor

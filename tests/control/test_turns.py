@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,16 +57,22 @@ class Desk:
         self._service = observing.ObserveService(observer, recorder)
         self.answered: list[str] = []
 
-    def ask(self, tenant: str, *, operator: bool = False) -> asyncio.Task[None]:
-        """Asks as a tenant does, without a gRPC channel between."""
+    def ask(
+        self, tenant: str, *, operator: bool = False, then: Callable[[], object] = lambda: None
+    ) -> asyncio.Task[None]:
+        """Asks as a tenant does, without a gRPC channel between.
+
+        then: called when the question is answered, before any other task goes on.
+        """
         identity = Identity(tenant, operator, Proof.ACCESS_TOKEN)
         with acting_as(Known(Caller("tcp", "10.0.0.1"), identity)):
-            return asyncio.ensure_future(self._ask(tenant))
+            return asyncio.ensure_future(self._ask(tenant, then))
 
-    async def _ask(self, tenant: str) -> None:
+    async def _ask(self, tenant: str, then: Callable[[], object]) -> None:
         context: Any = None
         await self._service.GetRecord(observe_pb2.GetRecordRequest(), context)
         self.answered.append(tenant)
+        then()
 
 
 async def answer(gate: Gate, *questions: asyncio.Task[None]) -> None:
@@ -100,11 +106,28 @@ async def test_tenants_take_turns(gate: Gate) -> None:
 
 async def test_a_question_that_is_taken_back_gives_its_turn_to_the_next(gate: Gate) -> None:
     desk = Desk()
+    # Bob's turn has come when alice's question is answered, and bob's task has not gone on yet.
+    first = desk.ask("alice", then=lambda: second.cancel())
+    second, third = desk.ask("bob"), desk.ask("carol")
+    await gate.reading()
+    await answer(gate, first)
+    await gate.reading()
+    await answer(gate, third)
+    assert second.cancelled()
+    assert desk.answered == ["alice", "carol"]
+
+
+async def test_a_question_that_is_taken_back_while_it_is_read_gives_its_turn_to_the_next(
+    gate: Gate,
+) -> None:
+    desk = Desk()
     first, second, third = desk.ask("alice"), desk.ask("bob"), desk.ask("carol")
     await gate.reading()
-    # The turn of bob's question comes in the moment in which it is taken back.
-    gate.go.release()
-    await asyncio.wait_for(first, _SECONDS)
+    await answer(gate, first)
+    await gate.reading()
     second.cancel()
+    gate.go.release()  # of bob's reading, which goes on in its thread
+    await gate.reading()
     await answer(gate, third)
+    assert second.cancelled()
     assert desk.answered == ["alice", "carol"]

@@ -52,10 +52,16 @@ def counts(rounds: int) -> str:
 
 
 class Nodes(Closing):
-    """Servers by name. rack_of: the rack of each."""
+    """Servers by name. rack_of: the rack of each. A server that starts again listens at its first
+    socket, because a program may have been told that path already.
+    """
 
     def __init__(
-        self, manager: ManagerProcess, rack_of: dict[str, str], device: str, *arguments: str
+        self,
+        manager: ManagerProcess,
+        rack_of: dict[str, str],
+        device: str,
+        *arguments: str,
     ) -> None:
         self.manager = manager
         self.servers: dict[str, Server] = {}
@@ -68,9 +74,7 @@ class Nodes(Closing):
         manager.has(*rack_of)
 
     def start(self, name: str, *arguments: str) -> None:
-        """Starts a server; it goes on with what an earlier one of this name has left, and listens
-        at its socket: a program that was placed before it died is told of that one.
-        """
+        """Starts a server; it goes on with what an earlier one of this name has left."""
         folder = Path(self._folder.name)
         server = node(
             self.manager.address, name, folder / name,

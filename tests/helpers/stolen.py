@@ -1,5 +1,5 @@
 """Processor time that others took: the host of a virtual machine (`steal` in /proc/stat), and
-processes that are not of this worker of a run of the tests.
+processes that are not of this run of the tests.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def taken_ticks() -> tuple[int, int]:
 
 
 def own_ticks() -> int:
-    """The ticks of this worker's processes, with those that a living one has waited for. What
-    other workers have left running disturbs a test that should be alone.
-    """
+    """The ticks of this run's processes, with those that a living one has waited for."""
     root = os.getpid()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = os.getppid()
     found = 0
     for pid in (root, *descendants(root)):
         try:
@@ -49,5 +49,5 @@ class Stolen:
     def part(self) -> float:
         """The part of all processors' time that others took, 0 to 1."""
         stolen, total = taken_ticks()
-        # What a process took that ends unseen was this worker's before, so the difference may be low.
+        # What a process took that ends unseen was this run's before, so the difference may be low.
         return max(stolen - self._begin[0], 0) / max(total - self._begin[1], 1)

@@ -18,9 +18,6 @@ from helpers.figures import OffFigure
 from helpers.stolen import Stolen
 
 TRIES = 5
-# A host does not tell all that it does: beside another machine's work a processor is slower, and
-# nothing counts as taken. What is wrong with rgpu is wrong in the next run, too.
-LEAST_TRIES = 2
 # A fiftieth of the processors' time is some milliseconds in each of the windows that tests measure.
 # The kernel's own threads take up to three quarters of that on a quiet machine.
 ENOUGH = 0.02
@@ -71,20 +68,18 @@ def run_beside_others(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
 
 
 def run_undisturbed(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-    """Runs a test; again if a figure was off. The figure is judged twice, and more often if others
-    took more than a fiftieth of the time.
+    """Runs a test; again if a figure was off while others took more than a fiftieth of the time.
 
-    Every other failure is final at the first try. A figure is not judged if others took a twentieth
-    of the time even in the last try. The reports of the last try count, and say how often the test
-    was repeated.
+    Every other failure is final at the first try, and so is every failure on a machine where others
+    take nothing. A figure is not judged if they took a twentieth of the time even in the last
+    try. The reports of the last try count, and say how often the test was repeated.
     """
-    for tries in range(1, TRIES + 1):
+    for left in reversed(range(TRIES)):
         item.stash[_ERRORS] = []
         stolen = Stolen()
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
         part = stolen.part()
-        calm = part < ENOUGH and tries >= LEAST_TRIES
-        if calm or tries == TRIES or not only_figures(item.stash[_ERRORS]):
+        if not left or part < ENOUGH or not only_figures(item.stash[_ERRORS]):
             break
         sentence = (
             f"{item.nodeid}: a figure was off while others took {part:.0%} of the processors: "

@@ -46,7 +46,6 @@ def leak():
     yield
     raise OSError("left")
 """
-SECOND = "with figures(): assert runs > 1"
 LATER = "with figures(): assert runs > 2"
 NEVER = "with figures(): assert runs < 0"
 COUNT = "assert runs < 0"
@@ -71,8 +70,7 @@ def run(folder: Path, test: str, part: float) -> tuple[str, int]:
     ("body", "part", "outcome", "runs"),
     [
         (LATER, 0.03, "1 passed", 3),
-        (LATER, 0.0, "1 failed", 2),
-        (SECOND, 0.0, "1 passed", 2),
+        (LATER, 0.0, "1 failed", 1),
         (NEVER, 0.03, "1 failed", 5),
         (NEVER, 0.3, "1 skipped", 5),
         (COUNT, 0.3, "1 failed", 1),
@@ -123,7 +121,7 @@ def test(request, name):
 RUNS = {
     "right beside others": (False, "b"),
     "off beside others": (False, "ba"),
-    "off alone, too": (True, "baa"),
+    "off alone, too": (True, "ba"),
     "off for another reason": (True, "b"),
 }
 
@@ -144,7 +142,7 @@ def test_a_figure_that_is_off_beside_others_is_judged_again_alone(tmp_path: Path
         assert f"{'FAILED' if fails else 'PASSED'} tests/test_it.py::test[{name}]" in told, told
         assert (tests / name).read_text() == runs
         repeated = f"test[{name}]: a figure was off beside other tests: repeated"
-        assert told.count(repeated) == int("a" in runs)
+        assert told.count(repeated) == len(runs) - 1
 
 
 # Takes half a second of a processor, and waits.

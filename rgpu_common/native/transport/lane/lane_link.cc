@@ -8,13 +8,15 @@
 
 namespace rgpu::transport {
 
-LaneLink::LaneLink(std::unique_ptr<Connection> link, int grace_ms, LaneWatcher* watcher)
-    : grace_ms_(grace_ms),
+LaneLink::LaneLink(std::unique_ptr<Connection> link, const LaneOptions& options,
+                   LaneWatcher* watcher)
+    : grace_ms_(options.grace_ms),
       watcher_(watcher),
       kind_(link->kind()),
       checks_memory_(link->checks_memory()),
       bare_link_(link.get()),
-      link_(std::move(link)) {}
+      link_(std::move(link)),
+      epoch_(options.epoch) {}
 
 IoResult LaneLink::Verdict() const {
   switch (phase()) {

@@ -29,10 +29,11 @@ class LaneLink {
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  LaneLink(std::unique_ptr<Connection> link, int grace_ms, LaneWatcher* watcher);
+  LaneLink(std::unique_ptr<Connection> link, const LaneOptions& options, LaneWatcher* watcher);
 
   bool up() const { return phase() == Phase::kUp; }
   bool cut() const { return phase() == Phase::kCut; }
+  bool failed() const { return phase() == Phase::kFailed; }
   // True while Attach takes the lane's link away. That is no cut.
   bool displacing() const { return displacing_; }
   // The result of a send or a receive that can move no bytes in the present phase.
@@ -102,7 +103,7 @@ class LaneLink {
   mutable std::mutex mutex_;  // for all members below
   std::condition_variable changed_;
   std::shared_ptr<Connection> link_;
-  uint32_t epoch_ = 0;
+  uint32_t epoch_;
   std::shared_ptr<Connection> displaced_;  // Attach ends this link: that is no cut
   base::Deadline grace_{-1};               // the end of the grace after a cut
   std::string reason_;
