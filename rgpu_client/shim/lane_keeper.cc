@@ -104,11 +104,10 @@ bool LaneKeeper::Start() {
 
 void LaneKeeper::Run(void* keeper) {
   auto* self = static_cast<LaneKeeper*>(keeper);
-  while (self->lane_->AwaitCut() && !self->stopped_) {
-    // The worker tells the reason on the command lane.
-    if (!self->Reconnect()) return;
-  }
-  if (self->other_ != nullptr && self->lane_->failed() && !self->stopped_) {
+  bool late = false;
+  while (!late && self->lane_->AwaitCut() && !self->stopped_) late = !self->Reconnect();
+  // Where the server has refused the lane, the command lane brings the reason.
+  if ((late || self->lane_->late()) && self->other_ != nullptr && !self->stopped_) {
     self->other_->Fail(self->lane_->LostReason());
   }
 }
@@ -121,12 +120,12 @@ bool LaneKeeper::Reconnect() {
     if (outcome == Outcome::kAttached) break;
     if (outcome == Outcome::kOver) {
       lane_->Fail(why);
-      return false;
+      break;
     }
     const int left_ms = lane_->grace_left_ms();
     if (left_ms <= 0) {
       lane_->Fail("the connection was cut and not resumed within resume_grace: " + why);
-      break;
+      return false;
     }
     Pause(std::min(pause_ms, left_ms));
   }

@@ -53,7 +53,7 @@ class LaneKeeper {
  private:
   enum class Outcome : uint8_t { kAttached, kFailed, kOver };
   static void Run(void* keeper);
-  // False: there is nothing to resume any more.
+  // False: the grace is over.
   bool Reconnect();
   Outcome TryAll(std::string* why);
   // Connects, sends RESUME and reads the answer.

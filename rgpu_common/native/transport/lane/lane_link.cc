@@ -156,6 +156,7 @@ bool LaneLink::FailAfterGrace() {
   std::snprintf(sentence, sizeof sentence,
                 "the connection was cut and not resumed within the %g s of resume_grace",
                 grace_ms_ / 1000.0);
+  late_ = true;
   SetPhase(Phase::kFailed, sentence);
   return true;
 }

@@ -33,7 +33,8 @@ class LaneLink {
 
   bool up() const { return phase() == Phase::kUp; }
   bool cut() const { return phase() == Phase::kCut; }
-  bool failed() const { return phase() == Phase::kFailed; }
+  // True if the lane has ended because no link came before the grace was over.
+  bool late() const { return late_; }
   // True while Attach takes the lane's link away. That is no cut.
   bool displacing() const { return displacing_; }
   // The result of a send or a receive that can move no bytes in the present phase.
@@ -98,7 +99,8 @@ class LaneLink {
   std::atomic<bool> checks_memory_;
   std::atomic<Phase> phase_{Phase::kUp};
   std::atomic<bool> displacing_{false};  // displaced_ is set
-  std::atomic<Connection*> bare_link_;   // for Abandon
+  std::atomic<bool> late_{false};
+  std::atomic<Connection*> bare_link_;  // for Abandon
 
   mutable std::mutex mutex_;  // for all members below
   std::condition_variable changed_;
