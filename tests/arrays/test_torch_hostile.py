@@ -177,13 +177,16 @@ def test_objects_of_other_kinds_are_refused(issuer: Issuer) -> None:
 
 
 def test_storages_stay_within_the_lease(issuer: Issuer, quota: Quota) -> None:
+    def resize(size: object) -> None:
+        """After the first refusal the client waits for each at once."""
+        run(issuer, "rgpu::resize_storage", [a, size], [A, V], outputs=0)
+        issuer.sync()
+
     a = put(issuer, torch.ones(2))
     issuer.sync()
     for size in (TOTAL + 1, -1, 1 << 60, "x", None):
         with pytest.raises(RuntimeError):
-            # After the first one the client waits for each.
-            run(issuer, "rgpu::resize_storage", [a, size], [A, V], outputs=0)
-            issuer.sync()
+            resize(size)
         a = put(issuer, torch.ones(2))
     refused(
         issuer,
