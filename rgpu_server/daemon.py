@@ -7,6 +7,7 @@ import logging
 import shutil
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +95,7 @@ class Daemon:
         self._claims = config.identity.claim_access()
         self.authenticator = _authenticator(config, self._claims)
         self.conductor = Conductor(
-            Node(inventory.devices, config.policy, config.tenants, _array_pools(inventory)),
+            _node(config, inventory),
             MonotonicClock(),
             self._equipment(),
         )
@@ -312,6 +313,11 @@ def _setup(config: ServerConfig, inventory: Inventory) -> Setup:
     enforcement = config.enforcement
     devices = tuple(inventory.facts) if enforcement.enforce else ()
     return Setup(devices, round(enforcement.max_kernel_seconds * 1000))
+
+
+def _node(config: ServerConfig, inventory: Inventory) -> Node:
+    policy = replace(config.policy, member=bool(config.cluster.join))
+    return Node(inventory.devices, policy, config.tenants, _array_pools(inventory))
 
 
 def _authenticator(config: ServerConfig, claims: ClaimAccess | None) -> Authenticator:

@@ -31,6 +31,7 @@ ENUMERATIONS = [
             "WAIT": 9,
             "COMPILED": 10,
             "SEAM": 11,
+            "MARKS": 12,
         },
         "The keys of wishes. A server ignores keys that it does not know.",
     )

@@ -70,6 +70,8 @@ class Draw(ABC):
             # Such a digest nothing has.
             shape = list(self.random.choice(SHAPES))
             look = [Op.COPY, request, self.new(), self.object(), "float32", shape, b"0" * 32]
+        elif self.random.random() < 0.02:
+            look = [Op.MARK, request, self.random.choice((0, 1, 1 << 62)), 0]
         return [
             *frees,
             [Op.DEFINE, template, name, arguments, keywords, UNKNOWN_OUTPUTS],

@@ -2,7 +2,8 @@
 
 Nothing waits until a value is needed. Operations are sent when there are eight, when the program
 asks for a value, or about a millisecond after the last one. What the program frees travels in the
-order of the operations, so that the worker can use the memory again at once.
+order of the operations, so that the worker can use the memory again at once. `ahead` says how far
+the program may be ahead of the node.
 
 An operation that fails poisons its results. The error comes up at the next value that depends on
 it, with the type and the text that the library on the node gave it, and the line that issued it.
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgpack
 
 from rgpu_client.arrays import forks
+from rgpu_client.arrays.ahead import Mark, Pace, Room, Template
 from rgpu_client.arrays.flusher import Flusher
 from rgpu_client.arrays.progress import Progress
 from rgpu_client.arrays.sites import Sites
@@ -51,6 +53,8 @@ _LARGE_BYTES = 64 << 20
 _TEMPLATES_AHEAD = 64
 _OK = 0
 _LAST_WORDS_MS = 500
+# How the names of exceptions end that say that there is no memory.
+_NO_MEMORY = "MemoryError"
 
 
 class SessionLostError(RgpuError, RuntimeError):
@@ -60,11 +64,16 @@ class SessionLostError(RgpuError, RuntimeError):
 class Issuer:
     """A session's operations. Safe to use from several threads.
 
-    raising: makes the exception for a failure on the node. The default is a RuntimeError.
+    raising: makes the exception for a failure on the node. The default is a RuntimeError. marks:
+    whether the worker answers to a MARK; without that a program may be ahead without bound.
     """
 
     def __init__(
-        self, line: Line, raising: Callable[[Failure], BaseException] | None = None
+        self,
+        line: Line,
+        raising: Callable[[Failure], BaseException] | None = None,
+        *,
+        marks: bool = True,
     ) -> None:
         self._line = line
         self._raising = raising or (lambda failure: RuntimeError(failure.text))
@@ -73,18 +82,21 @@ class Issuer:
         self._body: list[memoryview] = []
         self._bytes = 0
         self._freed: deque[int] = deque()
-        # Frees an object behind what was issued before. A garbage collector may call it. It is no
-        # method of this class, because each operation frees about one object.
+        # Frees an object behind what was issued before; with a negative id one that was claimed and
+        # never made. A garbage collector may call it. It is no method of this class, because each
+        # operation frees about one object.
         self.free: Callable[[int], None] = self._freed.append
         self._number = 0
         # Operations but frees that wait to be sent.
         self._unsent = 0
-        self._sites = Sites()
-        self._uploads = Uploads()
+        self._marking = marks
+        self._marks: deque[Mark] = deque()
+        self._pace, self._room = Pace(), Room(known=marks)
+        self._sites, self._uploads = Sites(), Uploads()
         # Returns an id for an object that an operation will make.
         self.new_id: Callable[[], int] = itertools.count(1).__next__
         self._requests = itertools.count(1)
-        self._templates: OrderedDict[Hashable, int] = OrderedDict()
+        self._templates: OrderedDict[Hashable, Template] = OrderedDict()
         self._template_ids = itertools.count(1)
         # Templates are forgotten in the order of their numbers. Those up to this one are forgotten,
         # or will be while others define a few more: who has a run of one defines it anew.
@@ -106,7 +118,7 @@ class Issuer:
         arguments: Sequence[Any],
         keywords: dict[str, Any],
         outputs: int = 1,
-    ) -> int:
+    ) -> Template:
         """Returns the template of `key`, and defines it the first time. The form of the arguments
         is that of `rgpu_common.arrays.messages.Tag`.
         """
@@ -114,7 +126,7 @@ class Issuer:
             known = self._templates.get(key)
             if known is not None:
                 return known
-            number = next(self._template_ids)
+            number = Template(next(self._template_ids))
             self._append([Op.DEFINE, number, operation, arguments, keywords, outputs], counts=True)
             self._templates[key] = number
             if len(self._templates) > _TEMPLATES:
@@ -123,27 +135,46 @@ class Issuer:
                 self._append([Op.FORGET, oldest])
             return number
 
-    def run(self, template: int, slots: Sequence[Any], ids: Sequence[int]) -> None:
-        """Executes a template on the node. `ids` are those of its results."""
+    def run(self, template: Template, slots: Sequence[Any], ids: Sequence[int]) -> None:
+        """Executes a template on the node. `ids` are those of its results.
+
+        Raises:
+            SessionLostError: the session has ended.
+            BaseException: the library's exception for a lease without room for the results.
+        """
         with self._lock:
             # What `_append` does, written out: all operations of a program's loop come here.
             if self._lost:
                 raise SessionLostError(self._lost)
             if self._freed:
                 self._free_now()
+            size = template.size
+            if size:
+                # What `_take` does, and the sizes of the results.
+                room = self._room
+                room.balance = balance = room.balance - size
+                if balance < room.least:
+                    self._make_room(size)
+                if len(ids) == 1:
+                    room.held[ids[0]] = size
+                else:
+                    room.held.update(zip(ids, template.sizes, strict=False))
             operations = self._operations
             operations.append((2, template, slots, ids))
             self._number = number = self._number + 1
-            self._sites.note(number)
+            self._sites.note(number, template)
             self._unsent = unsent = self._unsent + 1
-            if unsent >= FLUSH_OPERATIONS or len(operations) >= _MOST_UNSENT:
-                self._send()
+            if unsent >= FLUSH_OPERATIONS or len(operations) >= _MOST_UNSENT or template.heavy:
+                self._send_run(template, ids)
             elif unsent == 1:
                 self._flusher.notice()
 
     def put(self, made: int, dtype: str, shape: Sequence[int], elements: memoryview) -> None:
         """Makes an array on the node of a contiguous buffer, which is read before this returns."""
         with self._lock:
+            if not self._room.made(made):
+                self._take(elements.nbytes)
+                self._room.held[made] = elements.nbytes
             likeness = self._uploads.like(dtype, shape, elements)
             if likeness is not None and self._copied(made, likeness, elements):
                 self._uploads.sent(likeness, made, elements.nbytes, 0.0)
@@ -154,6 +185,28 @@ class Issuer:
             # The caller may change the buffer afterwards.
             self._send()
             self._uploads.sent(likeness, made, elements.nbytes, time.perf_counter() - began)
+
+    def claim(self, made: int, size: int) -> None:
+        """Takes room for an object that is made when it is used first, by `put` or behind `made`.
+
+        Raises:
+            SessionLostError: the session has ended.
+            BaseException: the library's exception for a lease without room for `size` bytes.
+        """
+        with self._lock:
+            self._take(size)
+            self._room.claimed(made, size)
+
+    def made(self, made: int) -> None:
+        """An object that was claimed is made by the next operation."""
+        with self._lock:
+            self._room.made(made)
+
+    def grow(self, made: int, size: int) -> None:
+        """Takes room for `size` bytes more of an object. Errors as `claim`."""
+        with self._lock:
+            self._take(size)
+            self._room.held[made] = self._room.held.get(made, 0) + size
 
     # Asking
 
@@ -204,7 +257,7 @@ class Issuer:
         with self._lock:
             if not self._lost:
                 with contextlib.suppress(SessionLostError):
-                    self._send()
+                    self._send(wait=False)
                 self._lost = "the session is closed"
             self._line.shutdown()
             self._line.close()
@@ -250,7 +303,7 @@ class Issuer:
         if counts:
             self._number += 1
             self._unsent += 1
-            self._sites.note(self._number)
+            self._sites.note(self._number, None)
         # Frees do not count: they come along.
         if self._unsent >= FLUSH_OPERATIONS or len(operations) >= _MOST_UNSENT:
             self._send()
@@ -260,16 +313,63 @@ class Issuer:
     def _free_now(self) -> None:
         # Only the holder of the lock takes out, so as many as were counted are there.
         take, left = self._freed.popleft, len(self._freed)
+        freed = self._room.freed
         if left == 1:
             # Most often: the operation before this one has made the last result unneeded.
-            self._operations.append((4, (take(),)))
+            one = take()
+            if freed(one):
+                self._operations.append((4, (one,)))
             return
         while left:
             count = min(left, _MOST_FREED)
-            self._operations.append((4, [take() for _ in range(count)]))
+            gone = [one for one in (take() for _ in range(count)) if freed(one)]
+            if gone:
+                self._operations.append((4, gone))
             left -= count
 
-    def _send(self) -> None:
+    def _take(self, size: int) -> None:
+        """Takes room for `size` bytes. Errors as `claim`."""
+        if self._freed:
+            self._free_now()
+        room = self._room
+        room.balance -= size
+        if room.balance < room.least:
+            self._make_room(size)
+
+    def _make_room(self, size: int) -> None:
+        """`size` bytes have been taken for which there may be no room. Waits until the node has
+        said that there is. If there is none they are not taken. Errors as `claim`.
+        """
+        room = self._room
+        room.balance += size
+        self._send()
+        while self._marks:
+            self._hear_mark()
+            if room.left >= size:
+                room.balance -= size
+                return
+        if self._freed:
+            self._free_now()
+        balance = room.made_balance
+        answer, _ = self._ask(Op.MARK, size, room.unmade_bytes)
+        self._told(Mark(0, *self._pace.mark(), balance), answer)
+        room.balance -= size
+
+    def _send_run(self, template: Template, ids: Sequence[int]) -> None:
+        """Sends what was issued, last the run of a template. Waits for it now where it may have too
+        little memory beside its results.
+        """
+        try:
+            self._send()
+            if template.tight and self._room.left < template.tight:
+                self._ask(Op.SYNC)
+        except BaseException:
+            # The program, perhaps interrupted, does not get the results.
+            for one in ids:
+                self.free(one)
+            raise
+
+    def _send(self, *, wait: bool = True) -> None:
         if self._lost:
             raise SessionLostError(self._lost)
         if self._freed:
@@ -278,11 +378,18 @@ class Issuer:
         if not operations:
             return
         self._operations, self._body, self._unsent = [], [], 0
+        if self._marking and self._pace.add(operations):
+            mark = Mark(next(self._requests), *self._pace.mark(), self._room.made_balance)
+            self._marks.append(mark)
+            operations.append([Op.MARK, mark.request, 0, 0])
         head = self._pack(operations)
         if len(head) <= MOST_HEAD_BYTES:
             self._message(head, body)
-            return
-        self._send_cut(operations, body)
+        else:
+            self._send_cut(operations, body)
+        # The last mark may be one of an operation that alone takes longer than it should.
+        while wait and len(self._marks) > 1 and self._pace.behind:
+            self._hear_mark()
 
     def _send_cut(self, operations: list[Any], body: list[memoryview]) -> None:
         """Sends operations one by one."""
@@ -319,24 +426,50 @@ class Issuer:
         self._send()
         while True:
             message = self._answer(request)
-            if message.kind is not Kind.REPLY or message.opcode != ANSWER:
-                self._broken(f"a frame of kind {message.kind.name}")
-            answered, status, *answer = self._unpacked(message.head)
+            answered, status, *answer = self._unpacked(message)
             if answered == request:
                 break
-            if answered not in self._given_up:
-                self._broken("the answer to another question")
-            self._given_up.discard(answered)
-            self._guarded(self._line.skip, message.body_bytes)
+            self._other_answer(answered, status, answer, message)
         if status != _OK:
             self._guarded(self._line.skip, message.body_bytes)
             raise self._error(self._failure(answer))
         return answer, message
 
-    def _unpacked(self, head: bytes) -> list[Any]:
+    def _hear_mark(self) -> None:
+        """Waits for the answer to the oldest mark."""
+        waiting = len(self._marks)
+        while len(self._marks) == waiting:
+            message = self._answer(self._marks[0].request)
+            answered, status, *answer = self._unpacked(message)
+            self._other_answer(answered, status, answer, message)
+
+    def _other_answer(
+        self, answered: int, status: int, answer: list[Any], message: Message
+    ) -> None:
+        """Takes the answer to a mark, or to a question that was given up."""
+        if self._marks and answered == self._marks[0].request:
+            mark = self._marks.popleft()
+            if status == _OK:
+                self._told(mark, answer)
+        elif answered not in self._given_up:
+            self._broken("the answer to another question")
+        self._given_up.discard(answered)
+        self._guarded(self._line.skip, message.body_bytes)
+
+    def _told(self, mark: Mark, answer: list[Any]) -> None:
+        """Takes what the node said at a mark."""
+        if len(answer) != 2 or not all(type(one) is int for one in answer):
+            self._broken("an answer of no form")
+        worked, room = answer
+        self._pace.answered(mark.runs, mark.issued_ns, worked)
+        self._room.told(mark.balance, room)
+
+    def _unpacked(self, message: Message) -> list[Any]:
         """Returns the parts of an answer, of which there are two at least."""
+        if message.kind is not Kind.REPLY or message.opcode != ANSWER:
+            self._broken(f"a frame of kind {message.kind.name}")
         try:
-            answered, status, *answer = harmless(msgpack.unpackb(head, use_list=True))
+            answered, status, *answer = harmless(msgpack.unpackb(message.head, use_list=True))
         except (ValueError, TypeError, RecursionError):
             self._broken("an answer of no form")
         return [answered, status, *answer]
@@ -365,6 +498,9 @@ class Issuer:
 
     def _error(self, failure: Failure) -> BaseException:
         error = self._raising(failure)
+        template = self._sites.template(failure.number)
+        if template is not None and failure.type.endswith(_NO_MEMORY):
+            template.ran_out(self._room.left)
         place = self._sites.find(failure.number)
         if place is not None and failure.name:
             note = f"from {failure.name}, issued at {place[0]}:{place[1]}"

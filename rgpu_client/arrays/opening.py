@@ -68,7 +68,8 @@ def open_session(
     except BaseException:
         line.close()
         raise
-    issuer = Issuer(line, raising)
+    marks = (WishKey.MARKS, 1) in welcome.grants
+    issuer = Issuer(line, raising, marks=marks)
     return Opened(issuer, welcome.note, server, welcome.memory_limit_bytes)
 
 

@@ -116,7 +116,6 @@ class ManagerClient(Closing):
         away, pause = _Away(_PATIENT_SECONDS if wait_seconds else _OUTAGE_SECONDS), _FIRST_PAUSE
         try:
             while True:
-                request.waited_seconds = time.monotonic() - begun
                 found = self._follow(request, until, progress, away)
                 if found is not None:
                     return found
@@ -143,7 +142,7 @@ class ManagerClient(Closing):
                     return placed
                 if state.HasField("denied"):
                     raise NoSessionError(state.denied.sentence)
-                why = state.waiting.sentence
+                why, request.ticket = state.waiting.sentence, state.waiting.ticket
                 progress(state.waiting)
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:

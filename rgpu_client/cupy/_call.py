@@ -12,6 +12,7 @@ from rgpu_client.cupy import _catalogue
 from rgpu_client.cupy._form import Scan, node
 from rgpu_client.cupy._handle import Handle, Opaque
 from rgpu_client.cupy._meta import DTYPES, Meta, meta
+from rgpu_client.cupy._session import learned
 from rgpu_client.cupy._session import session as current_session
 from rgpu_common.arrays.messages import UNKNOWN_OUTPUTS
 
@@ -184,7 +185,7 @@ def _ask(session: Session, entry: Entry, key: Any, slots: Sequence[Any], name: s
     described = session.issuer.describe([made])[0]
     known = _known(described, list if name in LISTS else tuple)
     if name not in DYNAMIC and entry.result is ASK:
-        entry.result = known
+        learned(entry, name, known)
         session.entries[key] = entry
     if isinstance(known, Parts):
         return _apart(session, kept, known.kind, known.metas)

@@ -169,6 +169,9 @@ class Channel {
   CUresult sticky() const { return static_cast<CUresult>(sticky_.load(std::memory_order_acquire)); }
   // Makes every later call return `status`. Only the first sticky error takes effect.
   void SetSticky(CUresult status, std::string_view sentence);
+  // Ends the session for a reason that only this end knows. Every later call fails, those that wait
+  // too, and the worker sees the connection end.
+  void End(std::string_view sentence);
 
   // Before any thread uses the channel: handles frames until one says that the session has ended,
   // or the connection ends, or the time is over.

@@ -293,13 +293,18 @@ void Channel::SetSticky(CUresult status, std::string_view sentence) {
   }
 }
 
-// Shuts the connection down for good, and wakes every waiting thread with the sticky error.
-void Channel::Lost(std::string_view sentence) {
+// A thread that waits for a reply reads the connection, sees it end, and wakes the others.
+void Channel::End(std::string_view sentence) {
   // A process that is ending sets the error without a message: the loss no longer matters to it.
   int none = 0;
   if (leaving_) sticky_.compare_exchange_strong(none, CUDA_ERROR_EXTERNAL_DEVICE);
   SetSticky(CUDA_ERROR_EXTERNAL_DEVICE, sentence);
   connection_->Shutdown();
+}
+
+// Shuts the connection down for good, and wakes every waiting thread with the sticky error.
+void Channel::Lost(std::string_view sentence) {
+  End(sentence);
   const std::lock_guard lock(receive_mutex_);
   lost_ = true;
   expected_.clear();

@@ -18,6 +18,10 @@ namespace {
 constexpr int kSendTimeoutMs = 30000;
 // The server answers ATTACH at once. No program waits for the answer unless its session has ended.
 constexpr int kAnswerMs = 1000;
+// How long the first message waits for the answer to ATTACH, or for a server that starts again.
+constexpr int kAttachMs = 10000;
+constexpr int kFirstPauseMs = 20;
+constexpr int kLongestPauseMs = 500;
 constexpr uint64_t kRowsPerSend = 512;
 
 wire::FrameHeader Header(wire::Control message) {
@@ -30,19 +34,10 @@ wire::FrameHeader Header(wire::Control message) {
 }  // namespace
 
 bool ControlLane::Attach(const std::string& uri, const wire::Welcome& welcome) {
-  transport::ConnectError why;
-  connection_ = transport::Connect(uri, {}, &why);
-  if (connection_ == nullptr) return false;
-  wire::FrameHeader header;
-  header.kind = wire::Kind::kHandshake;
-  header.opcode = static_cast<uint16_t>(wire::Handshake::kAttach);
-  transport::FrameBuffer frame;
-  wire::Writer head = frame.Begin(header);
-  Put(head, wire::Attach{welcome.session, welcome.secret});
-  frame.End();
-  iovec part = frame.part();
-  if (transport::SendAll(*connection_, &part, 1, nullptr, kSendTimeoutMs) !=
-      transport::SendState::kSent) {
+  uri_ = uri;
+  attach_ = {welcome.session, welcome.secret};
+  if (!Connect()) {
+    answer_ = Answer::kRefused;
     return false;
   }
   if (const uint64_t grace_ms = wire::Granted(welcome.grants, wire::WishKey::kResumable);
@@ -58,42 +53,108 @@ bool ControlLane::Attach(const std::string& uri, const wire::Welcome& welcome) {
   return true;
 }
 
-std::string ControlLane::WhyRefused() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock() || connection_ == nullptr || lane_ != nullptr) return {};
-  if (std::exchange(answered_, true)) return {};
+// Connects and sends ATTACH.
+bool ControlLane::Connect() {
+  transport::ConnectError why;
+  connection_ = transport::Connect(uri_, {}, &why);
+  if (connection_ == nullptr) return false;
+  wire::FrameHeader header;
+  header.kind = wire::Kind::kHandshake;
+  header.opcode = static_cast<uint16_t>(wire::Handshake::kAttach);
+  transport::FrameBuffer frame;
+  wire::Writer head = frame.Begin(header);
+  Put(head, attach_);
+  frame.End();
+  iovec part = frame.part();
+  return transport::SendAll(*connection_, &part, 1, nullptr, kSendTimeoutMs) ==
+         transport::SendState::kSent;
+}
+
+// Reads the answer to ATTACH. `*sentence` is that of REFUSED.
+ControlLane::Answer ControlLane::Hear(int timeout_ms, std::string* sentence) {
   transport::FrameReader reader(connection_.get(), wire::kMaxHeadBytes);
   wire::FrameHeader header;
   wire::ByteView head;
-  if (reader.Next(&header, &head, kAnswerMs) != transport::ReadState::kFrame ||
-      header.kind != wire::Kind::kHandshake ||
-      header.opcode != static_cast<uint16_t>(wire::Handshake::kRefused)) {
-    return {};
+  switch (reader.Next(&header, &head, timeout_ms)) {
+    case transport::ReadState::kFrame:
+      break;
+    case transport::ReadState::kTimeout:
+      return Answer::kNone;
+    default:
+      return Answer::kCut;
   }
+  if (header.kind != wire::Kind::kHandshake) return Answer::kCut;
+  if (header.opcode == static_cast<uint16_t>(wire::Handshake::kAttached)) return Answer::kAttached;
   wire::Reader fields(head.data, head.size);
   wire::Refused refused;
-  return Get(fields, &refused) ? refused.sentence : std::string();
+  if (header.opcode != static_cast<uint16_t>(wire::Handshake::kRefused) || !Get(fields, &refused)) {
+    return Answer::kCut;
+  }
+  *sentence = refused.sentence;
+  return Answer::kRefused;
+}
+
+// A server that ends takes an ATTACH with it that it has not passed to the worker. The worker would
+// then wait for messages that never come, so before the first one this makes sure of the worker's
+// answer, and sends ATTACH again to a server that has started again. A lane that survives cuts does
+// so by RESUME. With the lock. False: the worker does not have this lane; `*why` is set once.
+bool ControlLane::IsAttached(std::string* why) {
+  if (lane_ != nullptr || answer_ == Answer::kAttached) return true;
+  if (answer_ == Answer::kRefused) return false;
+  const base::Deadline deadline(kAttachMs);
+  for (int pause_ms = kFirstPauseMs; answer_ != Answer::kRefused;
+       pause_ms = std::min(2 * pause_ms, kLongestPauseMs)) {
+    answer_ = connection_ == nullptr ? Answer::kCut : Hear(deadline.left_ms(), why);
+    if (answer_ == Answer::kAttached) return true;
+    if (answer_ == Answer::kRefused) break;
+    if (deadline.left_ms() == 0) {
+      *why = "the server did not accept the second connection, which the control lane needs";
+      answer_ = Answer::kRefused;
+      break;
+    }
+    const timespec pause{0, pause_ms * 1'000'000L};
+    nanosleep(&pause, nullptr);
+    if (!Connect()) connection_ = nullptr;
+  }
+  return false;
+}
+
+std::string ControlLane::WhyRefused() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  std::string sentence;
+  if (!lock.owns_lock() || connection_ == nullptr || lane_ != nullptr) return sentence;
+  if (answer_ == Answer::kNone) answer_ = Hear(kAnswerMs, &sentence);
+  return sentence;
+}
+
+// Calls `step` with the lock, once the worker has this lane. Returns what it returns.
+template <typename Step>
+bool ControlLane::WhenAttached(const Step& step) {
+  std::string why;
+  {
+    const std::lock_guard lock(mutex_);
+    if (IsAttached(&why)) return connection_ != nullptr && step();
+  }
+  if (!why.empty() && lost_) lost_(why);
+  return false;
 }
 
 bool ControlLane::SendPulled(const wire::Pull& pull, const HostRegion& source, uint64_t start) {
-  const std::lock_guard lock(mutex_);
-  if (connection_ == nullptr) return false;
-  uint64_t bytes = pull.bytes;
-  uint64_t offset = pull.offset;
-  do {
-    const uint64_t count = std::min<uint64_t>(bytes, wire::kMaxBulkBytes);
-    wire::FrameHeader header = Header(wire::Control::kPullData);
-    header.flags = static_cast<uint8_t>(bytes > count ? wire::kMore : 0);
-    transport::FrameBuffer frame;
-    wire::Writer head = frame.Begin(header);
-    Put(head, wire::PullData{pull.pull, offset});
-    frame.End(static_cast<uint32_t>(count));
-    if (!Send(frame, &source, start, count)) return false;
-    start += count;
-    offset += count;
-    bytes -= count;
-  } while (bytes > 0);
-  return true;
+  return WhenAttached([&] {
+    uint64_t done = 0;
+    do {
+      const uint64_t count = std::min<uint64_t>(pull.bytes - done, wire::kMaxBulkBytes);
+      wire::FrameHeader header = Header(wire::Control::kPullData);
+      header.flags = static_cast<uint8_t>(pull.bytes - done > count ? wire::kMore : 0);
+      transport::FrameBuffer frame;
+      wire::Writer head = frame.Begin(header);
+      Put(head, wire::PullData{pull.pull, pull.offset + done});
+      frame.End(static_cast<uint32_t>(count));
+      if (!Send(frame, &source, start + done, count)) return false;
+      done += count;
+    } while (done < pull.bytes);
+    return true;
+  });
 }
 
 bool ControlLane::SendCopyDone(uint64_t ticket) {
@@ -121,6 +182,7 @@ void ControlLane::SendCallbackDone(uint64_t callback) {
 bool ControlLane::SendNow(transport::FrameBuffer& frame) {
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock() || !rest_.empty()) return false;
+  if (lane_ == nullptr && answer_ != Answer::kAttached) return false;
   if (connection_ == nullptr) return true;
   const iovec part = frame.part();
   const transport::IoResult result = connection_->TrySend(&part, 1);
@@ -152,20 +214,17 @@ void ControlLane::SendLeft(void* lane) {
     transport::FrameBuffer frame = std::move(self->left_.front());
     self->left_.pop_front();
     left.unlock();
-    const std::lock_guard lock(self->mutex_);
-    if (self->connection_ != nullptr) self->Send(frame, nullptr, 0, 0);
+    self->WhenAttached([&] { return self->Send(frame, nullptr, 0, 0); });
   }
 }
 
 template <typename Message>
 bool ControlLane::SendMessage(wire::Control kind, const Message& message) {
-  const std::lock_guard lock(mutex_);
-  if (connection_ == nullptr) return false;
   transport::FrameBuffer frame;
   wire::Writer head = frame.Begin(Header(kind));
   Put(head, message);
   frame.End();
-  return Send(frame, nullptr, 0, 0);
+  return WhenAttached([&] { return Send(frame, nullptr, 0, 0); });
 }
 
 // What SendNow has not sent of its frame. A connection may have encrypted it, so it comes first.

@@ -6,9 +6,12 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gen/handshake.gen.h"
@@ -40,12 +43,23 @@ class ControlLane {
   // session had ended before. Empty if it did not, or if the lane survives cuts: RESUME then brings
   // the reason.
   std::string WhyRefused();
+  // `lost` is called, without locks, when the worker cannot be given this lane. A worker that never
+  // had it does not end the session by itself.
+  void OnLost(std::function<void(std::string_view)> lost) { lost_ = std::move(lost); }
   // Tells the worker that the session ends in good order. Waits at most `timeout_ms` to send it.
   void Bye(int timeout_ms);
   // In a forked child: gives the connection up without sending anything.
   void Abandon();
 
  private:
+  // The server's answer to ATTACH.
+  enum class Answer : uint8_t { kNone, kAttached, kRefused, kCut };
+
+  bool Connect();
+  Answer Hear(int timeout_ms, std::string* sentence);
+  bool IsAttached(std::string* why);
+  template <typename Step>
+  bool WhenAttached(const Step& step);
   template <typename Message>
   bool SendMessage(wire::Control kind, const Message& message);
   bool Send(transport::FrameBuffer& frame, const HostRegion* bulk, uint64_t offset, uint64_t bytes);
@@ -54,10 +68,14 @@ class ControlLane {
   void Leave(transport::FrameBuffer frame);
   static void SendLeft(void* lane);
 
+  std::function<void(std::string_view)> lost_;
+  std::string uri_;
+  wire::Attach attach_;
+
   std::mutex mutex_;
   std::unique_ptr<transport::Connection> connection_;
   transport::Lane* lane_ = nullptr;  // connection_ as a lane, if it survives cuts
-  bool answered_ = false;            // mutex_; the answer to ATTACH was read
+  Answer answer_ = Answer::kNone;    // mutex_; to ATTACH, as far as it was read
   std::vector<uint8_t> rest_;        // mutex_; of a frame that did not fit, to be sent first
 
   std::mutex left_mutex_;

@@ -104,22 +104,32 @@ bool LaneKeeper::Start() {
 
 void LaneKeeper::Run(void* keeper) {
   auto* self = static_cast<LaneKeeper*>(keeper);
-  while (self->lane_->AwaitCut() && !self->stopped_) self->Reconnect();
+  bool late = false;
+  while (!late && self->lane_->AwaitCut() && !self->stopped_) late = !self->Reconnect();
+  // Where the server has refused the lane, the command lane brings the reason.
+  if ((late || self->lane_->late()) && self->other_ != nullptr && !self->stopped_) {
+    self->other_->Fail(self->lane_->LostReason());
+  }
 }
 
-void LaneKeeper::Reconnect() {
+bool LaneKeeper::Reconnect() {
   std::string why = "no attempt was made";
   for (int pause_ms = kFirstPauseMs; lane_->cut() && !stopped_;
        pause_ms = std::min(2 * pause_ms, kLongestPauseMs)) {
     const Outcome outcome = TryAll(&why);
-    if (outcome == Outcome::kAttached) return;
-    if (outcome == Outcome::kOver) return lane_->Fail(why);
+    if (outcome == Outcome::kAttached) break;
+    if (outcome == Outcome::kOver) {
+      lane_->Fail(why);
+      break;
+    }
     const int left_ms = lane_->grace_left_ms();
     if (left_ms <= 0) {
-      return lane_->Fail("the connection was cut and not resumed within resume_grace: " + why);
+      lane_->Fail("the connection was cut and not resumed within resume_grace: " + why);
+      return false;
     }
     Pause(std::min(pause_ms, left_ms));
   }
+  return true;
 }
 
 LaneKeeper::Outcome LaneKeeper::TryAll(std::string* why) {

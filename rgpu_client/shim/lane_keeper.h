@@ -38,6 +38,9 @@ class LaneKeeper {
   // do not compress.
   LaneKeeper(transport::Lane* lane, wire::LaneName name, const wire::Welcome& welcome, Paths* paths,
              transport::zip::Savings* savings = nullptr);
+  // Set before Start: when no connection comes for this lane in time, `other` fails with it. Nobody
+  // reads the control lane, so its failure alone would reach no caller.
+  void FailWith(transport::Lane* other) { other_ = other; }
   // Starts the thread. After a cut it reconnects the lane, or fails the lane when its grace is
   // over.
   bool Start();
@@ -50,7 +53,8 @@ class LaneKeeper {
  private:
   enum class Outcome : uint8_t { kAttached, kFailed, kOver };
   static void Run(void* keeper);
-  void Reconnect();
+  // False: the grace is over.
+  bool Reconnect();
   Outcome TryAll(std::string* why);
   // Connects, sends RESUME and reads the answer.
   Outcome TryOne(const std::string& uri, int timeout_ms, std::string* why);
@@ -62,6 +66,7 @@ class LaneKeeper {
   const std::array<uint8_t, wire::kSecretBytes> secret_;
   Paths* const paths_;
   transport::zip::Savings* const savings_;
+  transport::Lane* other_ = nullptr;
   std::atomic<bool> stopped_{false};
   std::mutex mutex_;    // allows one new connection at a time
   uint32_t epoch_ = 0;  // mutex_

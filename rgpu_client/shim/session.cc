@@ -194,6 +194,8 @@ Session* Session::Open(const Settings& asked, unsigned number, DeviceTable* devi
   if (settings.memory_credit) {
     session->memory_credit_.SetMost(welcome.memory_limit_bytes / kPartOfLease);
   }
+  session->control_.OnLost(
+      [channel = session->channel_](std::string_view why) { channel->End(why); });
   if (!session->control_.Attach(settings.server, welcome)) {
     // The server may have ended the session meanwhile, or be ending itself: the worker says why.
     session->channel_->AwaitEnd(kLastWordsMs);

@@ -13,6 +13,7 @@ void Session::KeepLanes(const Settings& settings, const wire::Welcome& welcome) 
   if (control_.lane() != nullptr) {
     control_keeper_ =
         std::make_unique<LaneKeeper>(control_.lane(), wire::LaneName::kControl, welcome, &paths_);
+    control_keeper_->FailWith(lane_);
     control_keeper_->Start();
   }
   if (!settings.agent.empty()) agent_.Start(this, settings.agent);

@@ -130,6 +130,14 @@ bool AsksToResume(Settings* s, const std::string& server, bool may_move) {
   return !IsLocal(server) || may_move;
 }
 
+// Returns the sentence about a secret in an address behind `begin`. Inlined, GCC 12 warns wrongly
+// of the bounds of the result.
+[[gnu::noinline]] std::string WithSecret(const char* begin) {
+  std::string said = begin;
+  said += transport::kSecretSentence;
+  return said;
+}
+
 void ReadPaths(Settings* s) {
   std::string wrong;
   for (const std::string& uri : base::Pieces(Get("RGPU_PATHS"), ';')) {
@@ -140,8 +148,7 @@ void ReadPaths(Settings* s) {
     }
   }
   if (transport::HoldsSecret(wrong)) {
-    s->remarks.push_back(std::string("RGPU_PATHS: an address is ignored, because ") +
-                         transport::kSecretSentence);
+    s->remarks.push_back(WithSecret("RGPU_PATHS: an address is ignored, because "));
   } else if (!wrong.empty()) {
     s->remarks.push_back("RGPU_PATHS: '" + wrong +
                          "' is not an address and is ignored; write HOST:PORT, tls:HOST:PORT, "
@@ -178,7 +185,7 @@ void ReadDevice(Settings* s) {
   s->devices.clear();
   for (const std::string& entry : base::Pieces(v + (v.ends_with(',') ? "," : ""), ',')) {
     if (HoldsSecretOfDevice(entry)) {
-      if (s->error.empty()) s->error = std::string("RGPU_DEVICE: ") + transport::kSecretSentence;
+      if (s->error.empty()) s->error = WithSecret("RGPU_DEVICE: ");
       return;
     }
     const auto device = ParseDeviceName(entry);

@@ -2,17 +2,20 @@
 
 PyTorch does not let another device take the name `cuda`. So this module translates: where a program
 names the device `cuda`, PyTorch gets `rgpu`, and where a program asks about CUDA, the node answers.
-A tensor still says `rgpu` when it is asked for its device.
+`tensor.device` is still `rgpu:0`, and its `type` says `cuda`.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import gc
+import sys
 import threading
 from typing import Any
 
 from rgpu_client.torch import backend, cuda_names
-from rgpu_client.torch.package import torch
+from rgpu_client.torch.package import kind_of, torch
 from rgpu_client.torch.session import session
 from rgpu_client.torch.setup import device as _device
 from rgpu_common.clock import MonotonicClock
@@ -21,6 +24,7 @@ from rgpu_common.clock import MonotonicClock
 _CLASSES = (
     (torch.nn.Module, ("to", "to_empty")),
     (torch.nn.utils.rnn.PackedSequence, ("to",)),
+    (torch.UntypedStorage, ("to",)),
 )
 _CLOCK = MonotonicClock()
 _kept: list[Any] = []
@@ -52,12 +56,12 @@ def install() -> None:
             setattr(owner, name, _renaming(getattr(owner, name)))
     _rename_methods()
     _rename_module()
-    torch.autocast = _autocast(torch.autocast)
-    torch.amp.autocast = torch.autocast
+    _rename_types()
+    _rename_scripts()
+    _rename_autocast()
     torch.amp.GradScaler = torch.GradScaler = _scaler(torch.amp.GradScaler)
     torch.load = _loading(torch.load)
-    for name in ("set_default_device", "get_autocast_dtype", "is_autocast_enabled"):
-        setattr(torch, name, _renaming(getattr(torch, name)))
+    torch.set_default_device = _renaming(torch.set_default_device)
     generator = type(torch.Generator)
     generator.__call__ = _renaming(generator.__call__)
 
@@ -84,7 +88,7 @@ def _renamed(value: Any) -> Any:
     if isinstance(value, str):
         if value == "cuda" or value.startswith("cuda:"):
             return "rgpu" + value.removeprefix("cuda")
-    elif isinstance(value, torch.device) and value.type == "cuda":
+    elif isinstance(value, torch.device) and kind_of(value) == "cuda":
         return torch.device("rgpu", value.index) if value.index is not None else _device
     return value
 
@@ -102,9 +106,79 @@ def _rename_methods() -> None:
     tensor, module = torch.Tensor, torch.nn.Module
     tensor.cuda = _moved
     tensor.record_stream = cuda_names.unchanged
-    tensor.is_cuda = property(lambda self: self.device.type == "rgpu")
+    tensor.is_cuda = property(lambda self: kind_of(self.device) == "rgpu")
+    tensor.type = _typed(tensor.type)
     module.cuda = _moved
     torch.nn.utils.rnn.PackedSequence.cuda = _moved
+    torch.UntypedStorage.__new__ = staticmethod(_renaming(torch.UntypedStorage.__new__))
+
+
+def _typed(original: Any) -> Any:
+    """A tensor of this device is a `torch.cuda.FloatTensor`."""
+
+    @functools.wraps(original)
+    def typed(self: Any, dtype: Any = None, *arguments: Any, **keywords: Any) -> Any:
+        if isinstance(dtype, str):
+            dtype = dtype.replace("torch.cuda.", "torch.rgpu.")
+        found = original(self, dtype, *arguments, **keywords)
+        return found.replace("torch.rgpu.", "torch.cuda.") if isinstance(found, str) else found
+
+    return typed
+
+
+def _rename_types() -> None:
+    """Has `device.type` say `cuda` for this device, as programs compare it.
+
+    `torch.device` is a type of C, whose attributes Python does not change. The dictionary of its
+    attributes is changed instead, and Python told so. C++ does not read it, so PyTorch goes on to
+    know the device as `rgpu`.
+    """
+    attributes = gc.get_referents(torch.device.__dict__)[0]
+    attributes["type"] = property(_type_of)
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(torch.device))
+    # It asks for the type of the device, and would load cuDNN.
+    torch.backends.cudnn.is_acceptable = lambda tensor: False
+
+
+def _type_of(device: Any) -> str:
+    kind = kind_of(device)
+    return "cuda" if kind == "rgpu" else kind
+
+
+def _rename_scripts() -> None:
+    """TorchScript reads `x.is_cuda` from the tensor itself: it gets `x.device.type == "rgpu"`."""
+    views, builder = torch._C._jit_tree_views, torch.jit.frontend.ExprBuilder
+    original = builder.build_Attribute
+
+    def build(ctx: Any, expr: Any) -> Any:
+        made = original(ctx, expr)
+        if expr.attr != "is_cuda" or getattr(expr.value, "id", "") == "self":
+            return made
+        tensor = torch.jit.frontend.build_expr(ctx, expr.value)
+        place = tensor.range()
+        device = views.Select(tensor, views.Ident(place, "device"))
+        kind = views.Select(device, views.Ident(place, "type"))
+        return views.BinOp("==", kind, views.StringLiteral(place, "rgpu"))
+
+    builder.build_Attribute = staticmethod(build)
+
+
+def _rename_autocast() -> None:
+    """Autocast of CUDA is that of this device. PyTorch's functions without a device mean CUDA's."""
+    torch.autocast = _autocast(torch.autocast)
+    torch.amp.autocast = torch.amp.autocast_mode.autocast = torch.autocast
+    enabled, dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
+    set_enabled, set_dtype = torch.set_autocast_enabled, torch.set_autocast_dtype
+    torch.is_autocast_enabled = lambda device_type="cuda": enabled(_renamed(device_type))
+    torch.get_autocast_dtype, torch.set_autocast_dtype = _renaming(dtype), _renaming(set_dtype)
+    torch.get_autocast_gpu_dtype = functools.partial(dtype, "rgpu")
+    torch.set_autocast_gpu_dtype = functools.partial(set_dtype, "rgpu")
+
+    def enable(*given: Any, **named: Any) -> None:
+        values = [_renamed(one) for one in (*given, *named.values())]
+        set_enabled(*(values if len(values) > 1 else ["rgpu", *values]))
+
+    torch.set_autocast_enabled = enable
 
 
 def _moved(self: Any, device: Any = None, *_: Any, **__: Any) -> Any:
@@ -234,6 +308,22 @@ def is_available() -> bool:
     return session.available(warning=True)
 
 
+def _lazy_init() -> None:
+    """PyTorch's C++ calls this before it uses CUDA itself, and would then end the process. Programs
+    may call it.
+
+    Raises:
+        RuntimeError: C++ or PyTorch calls it.
+    """
+    caller = sys._getframe(1)
+    own = caller.f_globals.get("__name__", "").startswith("torch.")
+    if own or "_lazy_init" not in caller.f_code.co_names:
+        raise RuntimeError(
+            "this call of PyTorch uses CUDA itself, which is not here: where it names the device "
+            'cuda, say torch.device("rgpu")'
+        )
+
+
 def _nothing(*_: Any, **__: Any) -> None:
     return None
 
@@ -243,7 +333,7 @@ _ANSWERS: dict[str, Any] = {
     "is_initialized": backend.is_initialized,
     "_is_in_bad_fork": backend._is_in_bad_fork,
     "init": _nothing,
-    "_lazy_init": _nothing,
+    "_lazy_init": _lazy_init,
     "device_count": backend.device_count,
     "current_device": backend.current_device,
     "set_device": lambda device: backend.set_device(_renamed(device)),

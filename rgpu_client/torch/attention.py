@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from rgpu_client.torch.package import torch
+from rgpu_client.torch.package import kind_of, torch
 from rgpu_client.torch.session import session
 
 _CPU = torch._C.DispatchKey.CPU
@@ -67,7 +67,7 @@ def _well_formed(query: Any, key: Any, value: Any, mask: Any, is_causal: bool) -
         if is_causal or mask.dtype not in (torch.bool, query.dtype):
             return False
         tensors.append(mask)
-    return all(one.device.type == "rgpu" and one.dim() >= 2 for one in tensors)
+    return all(kind_of(one.device) == "rgpu" and one.dim() >= 2 for one in tensors)
 
 
 def _number(value: float, like: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rgpu_client.torch.package import torch
+from rgpu_client.torch.package import kind_of, torch
 
 _KEY = "AutocastPrivateUse1"
 _LOWER = """
@@ -138,7 +138,7 @@ def _castable(value: Any) -> bool:
     """True for tensors of this device whose precision autocast changes; double stays double."""
     return (
         isinstance(value, torch.Tensor)
-        and value.device.type == "rgpu"
+        and kind_of(value.device) == "rgpu"
         and value.is_floating_point()
         and value.dtype is not torch.float64
     )

@@ -61,6 +61,7 @@ def module() -> types.ModuleType:
     made = types.ModuleType("torch.rgpu", "The device of `rgpu_client.torch`.")
     for function in _FUNCTIONS:
         setattr(made, function.__name__, function)
+    made.device = Chosen  # type: ignore[attr-defined]
     return made
 
 
@@ -99,6 +100,20 @@ def check_device(device: Any) -> None:
 def set_device(device: Any) -> None:
     """Chooses the only device."""
     check_device(device)
+
+
+class Chosen:
+    """`torch.rgpu.device(device)`: takes the only device. Negative numbers and None choose none."""
+
+    def __init__(self, device: Any) -> None:
+        if not (isinstance(device, int) and device < 0):
+            check_device(device)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 def synchronize(device: Any = None) -> None:

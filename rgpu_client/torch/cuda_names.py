@@ -14,21 +14,7 @@ from rgpu_common.units import format_bytes
 _KINDS = ("allocated_bytes", "active_bytes", "requested_bytes", "reserved_bytes")
 
 
-class Chosen:
-    """`torch.cuda.device(device)`: takes the only device. Negative numbers and None choose none."""
-
-    def __init__(self, device: Any) -> None:
-        if not (isinstance(device, int) and device < 0):
-            backend.check_device(device)
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-class ChosenByTensor(Chosen):
+class ChosenByTensor(backend.Chosen):
     """`torch.cuda.device_of(tensor)`."""
 
     def __init__(self, obj: Any) -> None:
@@ -81,7 +67,7 @@ def unchanged(*_: Any, **__: Any) -> None:
 
 
 ANSWERS: dict[str, Any] = {
-    "device": Chosen,
+    "device": backend.Chosen,
     "device_of": ChosenByTensor,
     "memory_stats": memory_stats,
     "memory_summary": memory_summary,

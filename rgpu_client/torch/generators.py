@@ -10,7 +10,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from rgpu_client.torch import storages
-from rgpu_client.torch.package import torch
+from rgpu_client.torch.package import kind_of, torch
 from rgpu_client.torch.session import session
 from rgpu_common.arrays.messages import Tag
 
@@ -87,7 +87,7 @@ class _Choosing(type(_Plain)):  # type: ignore[misc]
 
     def __call__(cls, device: Any = "cpu") -> Any:
         chosen = torch.device(device)
-        return RemoteGenerator() if chosen.type == "rgpu" else _Plain(chosen)
+        return RemoteGenerator() if kind_of(chosen) == "rgpu" else _Plain(chosen)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, _Plain)

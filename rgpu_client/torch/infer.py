@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rgpu_client.torch.package import torch
+from rgpu_client.torch.package import kind_of, torch
 from rgpu_client.torch.storages import View, view_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class _Metas:
 
     def of(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            if value.device.type == "cpu" and value.dim() == 0:
+            if kind_of(value.device) == "cpu" and value.dim() == 0:
                 return value
             return self._tensor(value)
         if isinstance(value, list | tuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rgpu_client.torch.errors import check_ordinal
-from rgpu_client.torch.package import torch
+from rgpu_client.torch.package import kind_of, torch
 from rgpu_client.torch.spec import Number
 from rgpu_client.torch.storages import name_of
 from rgpu_common.arrays.messages import Tag
@@ -13,6 +13,7 @@ from rgpu_common.arrays.messages import Tag
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+_QUANTIZED = (torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4)
 _OBJECT, _VALUE, _COMPLEX = [Tag.SLOT_OBJECT], [Tag.SLOT_VALUE], [Tag.SLOT_COMPLEX]
 
 
@@ -48,16 +49,21 @@ def nodes(
 
 
 def _tensor(value: Any) -> Any:
-    if value.device.type != "cpu":
+    if kind_of(value.device) != "cpu":
         return _OBJECT
     return [Tag.SLOT_SCALAR, name_of(value.dtype)]
 
 
 def _constant(value: Any) -> Any:
     if isinstance(value, torch.dtype):
+        if value in _QUANTIZED:
+            raise NotImplementedError(
+                f"tensors of the quantized dtype {value} are not offered on the device rgpu: use "
+                "tensor.cpu() before"
+            )
         return [Tag.DTYPE, name_of(value)]
     if isinstance(value, torch.device):
-        if value.type == "cpu":
+        if kind_of(value) == "cpu":
             return [Tag.LIBRARY, "device", "cpu"]
         check_ordinal(value.index)
         return [Tag.LIBRARY, "device", "this"]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import weakref
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rgpu_common.errors import MissingPartError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Releases that the tests have run with: first, and first that is too new.
 _FIRST, _BEYOND = (2, 13), (2, 14)
@@ -82,3 +85,6 @@ def _has(package: Any, path: list[str]) -> bool:
 
 
 torch: Any = checked_package()
+
+# Returns the type of a device, as `rgpu`. Where a program says `cuda`, `device.type` says so too.
+kind_of: Callable[[Any], str] = torch.device.type.__get__

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from rgpu_client.torch import infer as inference
 from rgpu_client.torch.nodes import nodes
-from rgpu_client.torch.package import check_release, torch
+from rgpu_client.torch.package import check_release, kind_of, torch
 from rgpu_client.torch.storages import (
     Form,
     View,
     adopt,
     described,
     dtype_named,
+    extent,
     id_of,
     record_of,
     seen,
@@ -23,6 +24,7 @@ from rgpu_common.arrays.messages import UNKNOWN_OUTPUTS, Tag
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
 
+    from rgpu_client.arrays.ahead import Template
     from rgpu_client.arrays.issuer import Issuer
     from rgpu_client.torch.spec import Spec
 
@@ -32,7 +34,7 @@ class Plan:
 
     __slots__ = ("issuer", "template")
 
-    def __init__(self, issuer: Issuer, template: int) -> None:
+    def __init__(self, issuer: Issuer, template: Template) -> None:
         self.issuer = issuer
         self.template = template
 
@@ -48,9 +50,9 @@ class _One(Plan):
 
     __slots__ = ("_form",)
 
-    def __init__(self, issuer: Issuer, template: int, view: View) -> None:
-        super().__init__(issuer, template)
+    def __init__(self, issuer: Issuer, template: Template, view: View) -> None:
         self._form = Form(view)
+        super().__init__(issuer, template.sized([self._form.size]))
 
     def run(self, slots: Any, arguments: Any, keywords: Any) -> Any:
         issuer = self.issuer
@@ -74,9 +76,9 @@ class _Several(Plan):
 
     __slots__ = ("_forms",)
 
-    def __init__(self, issuer: Issuer, template: int, views: Sequence[View]) -> None:
-        super().__init__(issuer, template)
+    def __init__(self, issuer: Issuer, template: Template, views: Sequence[View]) -> None:
         self._forms = [Form(view) for view in views]
+        super().__init__(issuer, template.sized([form.size for form in self._forms]))
 
     def run(self, slots: Any, arguments: Any, keywords: Any) -> Any:
         issuer, forms = self.issuer, self._forms
@@ -92,10 +94,10 @@ class _Many(Plan):
 
     __slots__ = ("_forms", "_inferred")
 
-    def __init__(self, issuer: Issuer, template: int, inferred: inference.Inferred) -> None:
-        super().__init__(issuer, template)
+    def __init__(self, issuer: Issuer, template: Template, inferred: inference.Inferred) -> None:
         self._inferred = inferred
         self._forms = [Form(view) for view in _new(inferred.results)]
+        super().__init__(issuer, template.sized([form.size for form in self._forms]))
 
     def run(self, slots: Any, arguments: Any, keywords: Any) -> Any:
         issuer, inferred, forms = self.issuer, self._inferred, self._forms
@@ -124,7 +126,7 @@ class _Unknown(Plan):
 
     __slots__ = ("_schema",)
 
-    def __init__(self, issuer: Issuer, template: int, schema: Any) -> None:
+    def __init__(self, issuer: Issuer, template: Template, schema: Any) -> None:
         super().__init__(issuer, template)
         self._schema = schema
 
@@ -216,13 +218,14 @@ def reshape(tensor: Any, view: View) -> None:
     del record.ids[old]
     offset = old[3] if offset == 0 else offset
     record.ids[(dtype, shape, stride, offset, bits)] = object_id
+    record.size = max(record.size, (offset + extent(shape, stride)) * dtype.itemsize)
     tensor.data = seen(tensor, shape, stride, offset)
 
 
 def _upload(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_upload(one) for one in value]
-    if isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.dim():
+    if isinstance(value, torch.Tensor) and kind_of(value.device) == "cpu" and value.dim():
         return value.to("rgpu")
     return value
 
@@ -254,7 +257,7 @@ def _tensors(values: Sequence[Any]) -> Iterator[Any]:
     """The tensors among arguments, in the order in which the inference counts them."""
     for value in values:
         if isinstance(value, torch.Tensor):
-            if value.device.type != "cpu" or value.dim():
+            if kind_of(value.device) != "cpu" or value.dim():
                 yield value
         elif isinstance(value, list | tuple):
             yield from _tensors(value)

@@ -26,6 +26,8 @@ _OWN: dict[str, Any] = {
     "aten::as_strided_": views.as_strided_,
     "aten::resize_": views.resize_,
     "aten::set_": views.set_nothing,
+    "aten::set_.source_Storage": views.set_storage,
+    "aten::set_.source_Storage_storage_offset": views.set_storage_part,
     "aten::set_.source_Tensor": views.set_tensor,
     "aten::set_.source_Tensor_storage_offset": views.set_part,
     "aten::is_set_to": views.is_set_to,

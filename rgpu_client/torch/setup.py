@@ -8,10 +8,11 @@ from rgpu_client.torch import (
     attention,
     autocast,
     backend,
-    copies,
     generators,
     patches,
+    processes,
     registry,
+    untyped,
 )
 from rgpu_client.torch.package import torch
 
@@ -26,7 +27,8 @@ def _install() -> Any:
     attention.register()
     autocast.register()
     generators.install()
-    copies.install()
+    untyped.install()
+    processes.install()
     patches.install()
     torch.__future__.set_swap_module_params_on_conversion(True)
     return torch.device("rgpu", 0)

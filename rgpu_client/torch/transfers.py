@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rgpu_client.torch.dispatch import Kernel
 from rgpu_client.torch.errors import other_device
-from rgpu_client.torch.package import torch
+from rgpu_client.torch.package import kind_of, torch
 from rgpu_client.torch.session import session
 from rgpu_client.torch.spec import Spec
 from rgpu_client.torch.storages import adopt, extent, id_of, name_of, record_of, view_of
@@ -20,7 +20,7 @@ _on_node = Kernel(Spec("aten::copy_", torch.ops.aten.copy_.default))
 
 def copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
     """Copies elements into `target`; either tensor, or both, are of this device."""
-    here, there = source.device.type, target.device.type
+    here, there = kind_of(source.device), kind_of(target.device)
     if here == there:
         _on_node(target, source, non_blocking)
     elif here == "cpu":
@@ -50,12 +50,12 @@ def _upload(source: Any, target: Any) -> None:
     record, view = record_of(target), view_of(target)
     if source.shape == target.shape and record.pending == view and _dense(source, view):
         record.pending = None
-        record.issuer.put(record.base, name_of(target.dtype), [source.numel()], _elements(source))
+        record.issuer.put(record.base, name_of(target.dtype), [source.numel()], elements(source))
         return
     whole = source.resolve_conj().resolve_neg().contiguous()
     issuer = session.current()
     sent = issuer.new_id()
-    issuer.put(sent, name_of(whole.dtype), list(whole.shape), _elements(whole))
+    issuer.put(sent, name_of(whole.dtype), list(whole.shape), elements(whole))
     shape = torch.Size(whole.shape)
     _on_node(target, adopt(issuer, sent, (whole.dtype, shape, whole.stride(), 0, 0)), False)
 
@@ -86,6 +86,7 @@ def _read_into(source: Any, target: Any) -> None:
     record_of(source).issuer.read(id_of(source), make)
 
 
-def _elements(tensor: Any) -> memoryview:
+def elements(tensor: Any) -> memoryview:
+    """Returns the memory of a contiguous tensor of the CPU."""
     size = tensor.numel() * tensor.element_size()
     return memory.view_of(tensor.data_ptr(), size, tensor)

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from rgpu_client.torch import storages
 from rgpu_client.torch.errors import check_ordinal
-from rgpu_client.torch.package import torch
+from rgpu_client.torch.package import kind_of, torch
 from rgpu_client.torch.session import session
-from rgpu_common.arrays.messages import Tag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _META = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)
+_size_in_cpp = torch._C.StorageBase.nbytes
 
 
 def local(operator: Any) -> Any:
@@ -49,13 +49,8 @@ def resize_(tensor: Any, size: Any, memory_format: Any = None) -> Any:
 
 def grow(record: storages.Record, size: int) -> None:
     """Makes a storage at least `size` bytes long."""
-    if size <= record.size:
-        return
-    record.settle()
-    record.size = size
-    arguments = [[Tag.SLOT_OBJECT], [Tag.SLOT_VALUE]]
-    template = record.issuer.template("resize", "rgpu::resize_storage", arguments, {}, 0)
-    record.issuer.run(template, (record.base, size), ())
+    if size > record.size:
+        record.resize(size)
 
 
 def set_tensor(tensor: Any, source: Any) -> Any:
@@ -70,6 +65,36 @@ def set_part(tensor: Any, source: Any, offset: int, size: Any, stride: Any = ())
         stride = torch.empty(size, device="meta").stride()
     grow(storages.record_of(source), (offset + storages.extent(size, stride)) * source.itemsize)
     tensor.data = storages.seen(source, size, stride, offset)
+    return tensor
+
+
+def set_storage(tensor: Any, storage: Any) -> Any:
+    """See `torch.Tensor.set_`."""
+    _check_here(storage)
+    count = storages.record_in(storage).size // tensor.itemsize
+    tensor.data = storages.over(storage, tensor.dtype, (count,), (1,), 0)
+    return tensor
+
+
+def set_storage_part(tensor: Any, storage: Any, offset: int, size: Any, stride: Any = ()) -> Any:
+    """See `torch.Tensor.set_`.
+
+    Raises:
+        RuntimeError: the storage is of another device.
+        NotImplementedError: PyTorch's C++ wants all bytes of a storage whose size it does not know.
+    """
+    _check_here(storage)
+    record = storages.record_in(storage)
+    if not stride:
+        stride = torch.empty(size, device="meta").stride()
+    if record.size and tuple(size) == (0,) and not _size_in_cpp(storage):
+        # `torch.jit.save` asks so, and would write a file without elements.
+        raise NotImplementedError(
+            "a tensor of the device rgpu cannot be written by PyTorch's C++: save the state_dict() "
+            "of the module, or its copy on the CPU"
+        )
+    grow(record, (offset + storages.extent(size, stride)) * tensor.itemsize)
+    tensor.data = storages.over(storage, tensor.dtype, size, stride, offset)
     return tensor
 
 
@@ -107,6 +132,14 @@ def empty_strided(size: Any, stride: Any, **options: Any) -> Any:
 def zeros(size: Any, **options: Any) -> Any:
     """Returns zeros. PyTorch's autograd would have them without a storage."""
     return torch.zeros(size, dtype=options.get("dtype"), device=options.get("device"))
+
+
+def _check_here(storage: Any) -> None:
+    if kind_of(storage.device) != "rgpu":
+        raise RuntimeError(
+            'Attempted to set the storage of a tensor on device "rgpu:0" to a storage on different '
+            f'device "{storage.device}". This is no longer allowed; the devices must match.'
+        )
 
 
 def _check(options: Mapping[str, Any]) -> None:

@@ -47,8 +47,8 @@ class NodeCut:
 class Asked:
     """A client asks for cards. The same id again is the same request.
 
-    wait: it waits in line if there is no room. waited_ns: how long it has waited already, as the
-        client says it after the manager was started again.
+    wait: it waits in line if there is no room. waited_ns: how long it has waited already, for
+        a manager before this one.
     gang, gang_size: requests of one gang are placed together, once all of them are here.
     others: what the client takes if there is no room for `request`, the best first. They have its
         id, tenant and priority.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, NoReturn
 
 import grpc
@@ -13,6 +14,7 @@ from rgpu_cluster.core.request import describe
 from rgpu_cluster.manager.reading import request_of
 from rgpu_cluster.manager.reserving import Reserving
 from rgpu_cluster.manager.telling import COME_SECONDS, explanation, pool_nodes, pool_paths
+from rgpu_cluster.manager.tickets import RENEW_SECONDS
 from rgpu_common import release
 from rgpu_common.clusters import is_node_name, is_request_id
 from rgpu_common.v1 import cluster_pb2, cluster_pb2_grpc
@@ -25,13 +27,12 @@ if TYPE_CHECKING:
 
     from rgpu_cluster.core.request import Request
     from rgpu_cluster.manager.door import Door
+    from rgpu_cluster.manager.followers import Follower
     from rgpu_cluster.manager.nodes import AgentService
     from rgpu_cluster.manager.shell import Shell
     from rgpu_server.core.identity import Identity
 
 NS = 1_000_000_000
-# A request that has waited for longer counts as this old.
-_LONGEST_WAIT_SECONDS = 30 * 86400.0
 _FINAL = ("placed", "denied")
 
 
@@ -61,7 +62,7 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
         try:
             self._ask(request, message)
             while not final:
-                state = await follower.next()
+                state = await self._next(follower, number)
                 if state is None:
                     sentence = "another client follows this request now"
                     await _abort(grpc.StatusCode.ABORTED, sentence, context)
@@ -78,7 +79,7 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
                     shell.feed(on.Left(number))
 
     def _ask(self, request: Request, message: cluster_pb2.SubmitRequest) -> None:
-        waited = min(message.waited_seconds, _LONGEST_WAIT_SECONDS)
+        waited = self._shell.waited(request.id, request.tenant, message.ticket)
         gang = gang_key(request.tenant, message.gang)
         size = message.gang_size or 1
         event = on.Asked(request, message.wait, round(waited * NS), gang, size)
@@ -87,6 +88,19 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
         if entry is not None and entry.told:
             state = self._shell.in_line(request.id, entry.told)
             self._shell.followers.tell(request.id, state)
+
+    async def _next(self, follower: Follower, request: str) -> cluster_pb2.SubmitResponse | None:
+        """As `Follower.next`, and gives a request in line a new ticket from time to time."""
+        while True:
+            state = asyncio.ensure_future(follower.next())
+            try:
+                if (await asyncio.wait({state}, timeout=RENEW_SECONDS))[0]:
+                    return state.result()
+            finally:
+                state.cancel()
+            entry = self._shell.core.line.get(request)
+            if entry is not None and entry.told:
+                return self._shell.in_line(request, entry.told)
 
     async def _check_follower(self, request: Request, context: Context) -> None:
         owner = self._shell.owner(request.id)

@@ -262,8 +262,6 @@ def _check(message: cluster_pb2.SubmitRequest, tenant: str) -> None:
         raise RequestError("no program moves so many bytes a second")
     if message.gang and not 1 <= message.gang_size <= _MOST_GANG:
         raise RequestError(f"a gang has 1 to {_MOST_GANG} requests, not {message.gang_size}")
-    if not 0 <= message.waited_seconds < float("inf"):
-        raise RequestError("a request has waited for 0 seconds or more")
 
 
 def _labels(said: agent_pb2.Neighbours) -> Labels:

@@ -22,6 +22,7 @@ from rgpu_cluster.manager.early import Early
 from rgpu_cluster.manager.metrics import ManagerCollector
 from rgpu_cluster.manager.nodes import AgentService
 from rgpu_cluster.manager.shell import Shell
+from rgpu_cluster.manager.tickets import Tickets, key_of
 from rgpu_cluster.manager.web_pages import ClusterPages
 from rgpu_common.clusters import MAX_MESSAGE_BYTES
 from rgpu_common.endpoints import TcpEndpoint, TlsEndpoint
@@ -73,8 +74,9 @@ class ManagerServer:
             reservations_per_tenant=config.most_reservations,
             grace_ns=round(config.grace_seconds * SECOND),
         )
-        self.shell = Shell(Manager(PRESETS[config.preset], limits, Quotas(config.tenants)))
         self._authenticator = authenticator_of(config)
+        manager = Manager(PRESETS[config.preset], limits, Quotas(config.tenants))
+        self.shell = Shell(manager, tickets=tickets_of(config))
         by_uri = config.identity.certificate == "uri"
         prefix = config.identity.uri_prefix if by_uri else ""
         door = Door(self._authenticator, config.nodes, prefix)
@@ -168,6 +170,20 @@ def authenticator_of(config: ManagerConfig) -> Authenticator:
     known = existing_access_tokens(Path(identity.tokens)) if identity.tokens else None
     rules = identity.rules(certificates=bool(config.tls.client_ca), insecure=config.insecure)
     return Authenticator(rules, known)
+
+
+def tickets_of(config: ManagerConfig) -> Tickets:
+    """Returns what signs tickets. A manager with the same secret file knows them again.
+
+    The secret is the TLS key, or else the tokens file, which changes more often. A tenant cannot
+    derive the key from its own access token, because the file has a hash of every other one; those
+    are as random as a key.
+    """
+    name = config.tls.key or config.identity.tokens
+    try:
+        return Tickets(key_of(Path(name).read_bytes()) if name else None)
+    except OSError as error:
+        raise ServerError(f"{name} cannot be read: {error.strerror}") from None
 
 
 def serve(config: ManagerConfig) -> None:

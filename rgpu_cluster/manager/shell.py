@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rgpu_cluster.core import actions as do
 from rgpu_cluster.core import events as on
 from rgpu_cluster.core.book import Stage
+from rgpu_cluster.core.limits import SECOND
 from rgpu_cluster.core.probing import Probing
 from rgpu_cluster.manager.earlier_paths import EarlierPaths
 from rgpu_cluster.manager.followers import Followers
 from rgpu_cluster.manager.ledger import Decided, Ledger
 from rgpu_cluster.manager.reservations import Reservations
 from rgpu_cluster.manager.telling import given, in_short, placed_message
+from rgpu_cluster.manager.tickets import Tickets
 from rgpu_cluster.manager.uses import Uses
 from rgpu_common.units import format_bytes, format_duration, format_share
 from rgpu_common.v1 import cluster_pb2
@@ -72,6 +74,7 @@ class Shell:
         manager: Manager,
         clock: Callable[[], int] = time.monotonic_ns,
         wall_clock: Callable[[], float] = time.time,
+        tickets: Tickets | None = None,
     ) -> None:
         self.core = manager
         self.links: dict[str, Link] = {}
@@ -85,6 +88,7 @@ class Shell:
         self.listeners: list[Callable[[do.Action], None]] = []
         self._clock = clock
         self.wall_clock = wall_clock
+        self._tickets = tickets or Tickets()
         self._events: deque[on.Event] = deque()
         self._feeding = False
         self._probing = Probing()
@@ -301,9 +305,20 @@ class Shell:
         entry = self.core.line.get(request)
         sentence = "" if entry is None else self.why_it_waits(entry)
         waiting = cluster_pb2.InLine(
-            place=place, waiting=max(len(self.core.line), place), sentence=sentence
+            place=place,
+            waiting=max(len(self.core.line), place),
+            sentence=sentence,
+            ticket=b"" if entry is None else self._ticket(entry),
         )
         return cluster_pb2.SubmitResponse(waiting=waiting)
+
+    def _ticket(self, entry: Entry) -> bytes:
+        now, waited = self.wall_clock(), (self.core.now_ns - entry.since_ns) / SECOND
+        return self._tickets.sign(entry.request.id, entry.request.tenant, now - waited, now)
+
+    def waited(self, request: str, tenant: str, ticket: bytes) -> float:
+        """Returns for how many seconds a request has waited for an earlier manager."""
+        return self._tickets.waited(ticket, request, tenant, self.wall_clock())
 
     def why_it_waits(self, entry: Entry, names: Sequence[str] = ()) -> str:
         """Returns why a request in line has no cards, in one sentence. names: those of its

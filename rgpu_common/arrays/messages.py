@@ -15,6 +15,12 @@ list that the worker executes in order. The worker sends an ANSWER to each opera
     COPY      [10, request, id, source, dtype, shape, digest]
                                              -> whether the new array has the elements of `source`,
                                              which must have this SHA-256; if not, there is none
+    MARK      [11, request, bytes, beside]   -> for how many ns the worker has worked for what came
+                                             before, and how many bytes more the lease has room for;
+                                             refused if it has none for `bytes` and `beside`, of
+                                             which the text of the error names `bytes`. 0: not asked
+
+The client does not wait for the answer to a MARK: it is how it knows how far the worker is.
 
 Ids of objects, templates and requests are numbers from 1 that the client chooses. An operation that
 fails makes its results *poisoned*: whoever reads one gets the error of that operation.
@@ -56,6 +62,7 @@ class Op(IntEnum):
     FORGET = 8
     ASK = 9
     COPY = 10
+    MARK = 11
 
 
 class Tag:

@@ -121,7 +121,7 @@ class SubmitRequest(google.protobuf.message.Message):
     ONE_NODE_FIELD_NUMBER: builtins.int
     PLACE_FIELD_NUMBER: builtins.int
     WAIT_FIELD_NUMBER: builtins.int
-    WAITED_SECONDS_FIELD_NUMBER: builtins.int
+    TICKET_FIELD_NUMBER: builtins.int
     GANG_FIELD_NUMBER: builtins.int
     GANG_SIZE_FIELD_NUMBER: builtins.int
     RESERVE_SECONDS_FIELD_NUMBER: builtins.int
@@ -149,8 +149,10 @@ class SubmitRequest(google.protobuf.message.Message):
     """All cards on one node."""
     wait: builtins.bool
     """Waits in line if there is no room."""
-    waited_seconds: builtins.float
-    """How long the request has waited already, before the manager was started again."""
+    ticket: builtins.bytes
+    """The last ticket that the client was given, of an earlier manager. Without one, or with one
+    that the manager does not know, the request begins to wait now.
+    """
     gang: builtins.str
     """Requests of one gang are placed together, once `gang_size` of them are there."""
     gang_size: builtins.int
@@ -192,7 +194,7 @@ class SubmitRequest(google.protobuf.message.Message):
         one_node: builtins.bool = ...,
         place: global___ProgramPlace | None = ...,
         wait: builtins.bool = ...,
-        waited_seconds: builtins.float = ...,
+        ticket: builtins.bytes = ...,
         gang: builtins.str = ...,
         gang_size: builtins.int = ...,
         reserve_seconds: builtins.int = ...,
@@ -203,7 +205,7 @@ class SubmitRequest(google.protobuf.message.Message):
         max_per_zone: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "_max_slowdown_ppm", b"_max_slowdown_ppm", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "max_slowdown_ppm", b"max_slowdown_ppm", "neighbours", b"neighbours", "place", b"place", "profile", b"profile", "quota", b"quota"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "_max_slowdown_ppm", b"_max_slowdown_ppm", "bandwidth_bps", b"bandwidth_bps", "cards", b"cards", "farthest", b"farthest", "gang", b"gang", "gang_size", b"gang_size", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "max_per_node", b"max_per_node", "max_per_rack", b"max_per_rack", "max_per_zone", b"max_per_zone", "max_slowdown_ppm", b"max_slowdown_ppm", "mig", b"mig", "model", b"model", "neighbours", b"neighbours", "one_node", b"one_node", "place", b"place", "pool", b"pool", "profile", b"profile", "quota", b"quota", "request_id", b"request_id", "reserve_seconds", b"reserve_seconds", "stays", b"stays", "tenant", b"tenant", "wait", b"wait", "waited_seconds", b"waited_seconds", "whole", b"whole"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "_max_slowdown_ppm", b"_max_slowdown_ppm", "bandwidth_bps", b"bandwidth_bps", "cards", b"cards", "farthest", b"farthest", "gang", b"gang", "gang_size", b"gang_size", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "max_per_node", b"max_per_node", "max_per_rack", b"max_per_rack", "max_per_zone", b"max_per_zone", "max_slowdown_ppm", b"max_slowdown_ppm", "mig", b"mig", "model", b"model", "neighbours", b"neighbours", "one_node", b"one_node", "place", b"place", "pool", b"pool", "profile", b"profile", "quota", b"quota", "request_id", b"request_id", "reserve_seconds", b"reserve_seconds", "stays", b"stays", "tenant", b"tenant", "ticket", b"ticket", "wait", b"wait", "whole", b"whole"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_least_bytes", b"_least_bytes"]) -> typing.Literal["least_bytes"] | None: ...
     @typing.overload
@@ -246,18 +248,24 @@ class InLine(google.protobuf.message.Message):
     PLACE_FIELD_NUMBER: builtins.int
     WAITING_FIELD_NUMBER: builtins.int
     SENTENCE_FIELD_NUMBER: builtins.int
+    TICKET_FIELD_NUMBER: builtins.int
     place: builtins.int
     """From 1."""
     waiting: builtins.int
     sentence: builtins.str
+    ticket: builtins.bytes
+    """Shows to a manager that is started later how long the request has waited. A new one comes from
+    time to time.
+    """
     def __init__(
         self,
         *,
         place: builtins.int = ...,
         waiting: builtins.int = ...,
         sentence: builtins.str = ...,
+        ticket: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["place", b"place", "sentence", b"sentence", "waiting", b"waiting"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["place", b"place", "sentence", b"sentence", "ticket", b"ticket", "waiting", b"waiting"]) -> None: ...
 
 global___InLine = InLine
 

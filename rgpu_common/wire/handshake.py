@@ -38,6 +38,7 @@ class WishKey(IntEnum):
     WAIT = 9
     COMPILED = 10
     SEAM = 11
+    MARKS = 12
 
 
 class Handshake(IntEnum):

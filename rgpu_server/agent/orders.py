@@ -98,7 +98,7 @@ class Orders:
             lease.booked = replace(lease.booked, number=order.number)
             # What it had counts as used until its programs are known to use less.
             had = {0: lease.amount.memory_bytes}
-            self._control.resize(lease.id, change, had, kill=False)
+            self._control.resize(lease.id, change, had, kill=False, by_operator=True)
             self._control.look()
         elastic = self._yielding.elastic(lease)
         answer.there = True

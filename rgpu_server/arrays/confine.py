@@ -11,8 +11,9 @@ The order in a worker's main program:
 2. Import everything, load the device library, start the SourceCompiler. Modules that libraries load
    late are imported now too, if the worker's user cannot read Python's folders: `preload`.
 3. `confine()`, and its report in READY.
-4. Read the first message; then open the page, the device and the gate, whose threads are confined.
-5. `use_threads()`, if the library of arrays computes with threads.
+4. `use_threads()`, if the library of arrays computes with threads.
+5. Read the first message; then open the page, the device and the gate, whose threads are confined.
+6. Set the ceiling of memory, which counts what all of this has taken (`ceiling.py`).
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ import functools
 import gc
 import importlib
 import os
-import resource
 import site
+import stat
 import sys
 import sysconfig
 from pathlib import Path
@@ -32,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rgpu_common.arrays import line
 from rgpu_common.parts import native_library
-from rgpu_server.arrays import ledger, memory, turns
+from rgpu_server.arrays import ceiling, ledger, memory, turns
 from rgpu_server.workers import pages
 
 if TYPE_CHECKING:
@@ -50,9 +51,6 @@ _BLAS_THREADS: Final = (
 _REPORT_BYTES: Final = 4096
 # What libraries read before they make threads.
 _THREADS: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-# What a worker needs besides its lease's memory, as one of the driver seam (executor/ceiling.cc).
-_OVERHEAD_BYTES: Final = 4 << 30
-_DRIVER_OVERHEAD_BYTES: Final = 32 << 30
 
 
 def single_thread() -> None:
@@ -87,6 +85,24 @@ def readable() -> list[str]:
     return sorted(one for one in narrow if os.path.exists(one))
 
 
+def private(places: Iterable[str] | None = None) -> list[str]:
+    """Returns the folders that keep other users from places which Python loads modules from, as a
+    home does in which Python is installed. places: None: `readable()`.
+    """
+    given = readable() if places is None else places
+    return sorted({closed for one in given if (closed := _closed(Path(one))) is not None})
+
+
+def _closed(path: Path) -> str | None:
+    """Returns the widest folder on the way to a path that other users cannot go through, or the
+    path itself if they cannot read it.
+    """
+    for folder in reversed(path.parents):
+        if not folder.stat().st_mode & stat.S_IXOTH:
+            return str(folder)
+    return None if path.stat().st_mode & stat.S_IROTH else str(path)
+
+
 def confine(*, needs_driver_files: bool = False, folders: Iterable[str] | None = None) -> str:
     """Gives up the rights of this process, for good.
 
@@ -113,22 +129,6 @@ def confine(*, needs_driver_files: bool = False, folders: Iterable[str] | None =
     return f"{text}; {lack}" if text else lack
 
 
-def limit_memory(lease_bytes: int, *, needs_driver_files: bool = False) -> bool:
-    """Bounds the private memory of this process, also after `confine`. The emulated device's memory
-    does not count. False: the system refuses it.
-    """
-    overhead = _DRIVER_OVERHEAD_BYTES if needs_driver_files else _OVERHEAD_BYTES
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    most = lease_bytes + overhead
-    if hard != resource.RLIM_INFINITY:
-        most = min(most, hard)
-    try:
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-    except (OSError, ValueError, OverflowError):
-        return False
-    return True
-
-
 @functools.cache
 def _blas() -> list[Any]:
     """Returns the function of each OpenBLAS in this process that sets its threads."""
@@ -148,6 +148,9 @@ def _load() -> None:
     loads = (line.warm_up, turns.native, memory.native, ledger.native, pages.warm_up, _blas)
     for load in loads:
         load()
+    # Without it the ceiling is a generous one.
+    with contextlib.suppress(OSError):
+        ceiling.status_file()
 
 
 def _maps() -> list[str]:

@@ -89,15 +89,18 @@ def _arange(given: Mapping[str, Any]) -> float:
 
 
 def _repeat(given: Mapping[str, Any]) -> float:
-    repeats = given["repeats"]
-    size = float(given["a"].size)
-    if isinstance(repeats, int | float):
-        return size * repeats
-    return size * max((float(n) for n in repeats), default=0.0)
+    """NumPy adds the counts up without looking whether the sum still fits."""
+    counts, axis, a = np.asarray(given["repeats"]), given.get("axis"), given["a"]
+    length = a.size if axis is None else a.shape[axis]
+    most = float(np.sum(counts, dtype=np.float64)) * (length if counts.size == 1 else 1)
+    return most * (a.size / length if length else 0.0)
 
 
 def _tile(given: Mapping[str, Any]) -> float:
-    return float(given["A"].size) * max(1.0, _product(given["reps"]))
+    """NumPy repeats one axis after the other, so a 0 behind a large number does not help."""
+    reps = given["reps"]
+    counts = reps if isinstance(reps, tuple | list) else (reps,)
+    return float(given["A"].size) * math.prod(float(max(1, n)) for n in counts)
 
 
 def _diagonal(given: Mapping[str, Any]) -> float:

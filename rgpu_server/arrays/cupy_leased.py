@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rgpu_server.arrays.cupy_library import CupyLibrary
 from rgpu_server.arrays.kernels import Kernel, Kernels
@@ -11,6 +11,12 @@ from rgpu_server.arrays.kernels import Kernel, Kernels
 if TYPE_CHECKING:
     from rgpu_server.arrays.ledger import Ledger
     from rgpu_server.arrays.memory import ArrayMemory
+
+
+_NO_SCRATCH: Final = (
+    "Out of memory: the operation needs more memory beside its arrays than is left; use smaller "
+    "arrays, or a larger quota"
+)
 
 
 class LeasedCupy(CupyLibrary):
@@ -23,11 +29,24 @@ class LeasedCupy(CupyLibrary):
     def words(self, error: Exception) -> str:
         """Returns CuPy's text for what NumPy says when it gets no memory."""
         shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)
+        if isinstance(error, MemoryError) and not str(error):
+            # A library got none for its scratch memory.
+            return _NO_SCRATCH
         if not isinstance(error, MemoryError) or shape is None or dtype is None:
             return super().words(error)
+        return self._full(math.prod(shape) * dtype.itemsize)
+
+    def room(self, size: int, beside: int) -> int:
+        """See `Library.room`. What the pool keeps for later counts as room."""
+        room = self._ledger.room
+        if size and size + beside > room:
+            raise MemoryError(self._full(size))
+        return room
+
+    def _full(self, size: int) -> str:
         return (
-            f"Out of memory allocating {math.prod(shape) * dtype.itemsize:,} bytes (allocated so "
-            f"far: {self._ledger.used:,} bytes, limit set to: {self._ledger.limit:,} bytes)."
+            f"Out of memory allocating {size:,} bytes (allocated so far: {self._ledger.used:,} "
+            f"bytes, limit set to: {self._ledger.limit:,} bytes)."
         )
 
     def _memory(self) -> list[int]:

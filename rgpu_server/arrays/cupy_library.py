@@ -8,6 +8,7 @@ import numpy as np
 
 from rgpu_server.arrays import cupy_guards, cupy_rows, stand_guards
 from rgpu_server.arrays.cupy_calls import Calls
+from rgpu_server.arrays.cupy_numbers import with_numbers
 from rgpu_server.arrays.held_sparse import Held, opened
 from rgpu_server.arrays.library import STAND_IN_DEVICE, NotOfferedError, Operation, plain_words
 from rgpu_server.arrays.stand_sparse import is_sparse
@@ -91,6 +92,7 @@ class CupyLibrary:
             call = _checked(call, row, names)
         if cupy_guards.has_guard(operation):
             call = self._guarded(call, row, names)
+        call = with_numbers(call, operation, names, arguments, keywords)
         changes = [at for at, name in enumerate(names) if name in row.changes]
         return Operation(call, (*changes, *(name for name in keywords if name in row.changes)))
 
@@ -186,6 +188,12 @@ class CupyLibrary:
         if question == "device":
             return self._device()
         raise NotOfferedError(f"there is no answer to {question[:50]!r}")
+
+    def room(self, size: int, beside: int) -> int:
+        """See `Library.room`."""
+        if size + beside > self._most_bytes:
+            raise MemoryError(_too_large(size, self._most_bytes))
+        return self._most_bytes
 
     def words(self, error: Exception) -> str:
         """Returns the text that the client's exception has."""

@@ -5,6 +5,7 @@ They use what NumPy's and CuPy's arrays have in common, so that one function ser
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -135,7 +136,8 @@ def as_strided(a: Any, shape: Any, strides: Any) -> Any:
     Raises:
         ValueError: it would reach beyond.
     """
-    shape, strides = tuple(shape), tuple(strides)
+    # Whatever they are, the sum below is one of Python's numbers, which cannot wrap around.
+    shape, strides = tuple(map(operator.index, shape)), tuple(map(operator.index, strides))
     if len(shape) != len(strides) or len(shape) > 32:
         raise ValueError("shape and strides must have the same length")
     if any(n < 0 for n in shape):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgpack
@@ -24,6 +25,7 @@ from rgpu_common.texts import without_addresses
 from rgpu_common.wire.frame import Kind
 from rgpu_server.arrays.definitions import Definitions, Poison
 from rgpu_server.arrays.forms import check, check_id, flat, unpacked
+from rgpu_server.arrays.library import CHANGED
 from rgpu_server.arrays.templates import MalformedError, Template
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 _OK, _FAILED = 0, 1
 _MOST_TEXT = 4096
+# How the names of exceptions end that say that there is no memory.
+_NO_MEMORY = "MemoryError"
 
 
 class Gate(Protocol):
@@ -49,11 +53,19 @@ class Gate(Protocol):
 
 
 class _FailedError(Exception):
-    """An operation cannot be executed, or a question not be answered."""
+    """An operation cannot be executed, or a question not be answered.
 
-    def __init__(self, failure: Failure) -> None:
+    inherited: the operation was given what another one should have made, and was not begun.
+    untouched: it has changed nothing.
+    """
+
+    def __init__(
+        self, failure: Failure, *, inherited: bool = False, untouched: bool = False
+    ) -> None:
         super().__init__(failure.text)
         self.failure = failure
+        self.inherited = inherited
+        self.untouched = untouched or inherited
 
 
 class Engine:
@@ -66,9 +78,18 @@ class Engine:
         self._objects: dict[int, Any] = {}
         self._templates = Definitions(library, self._failure)
         self._number = 0
-        # A failed change in place that nobody has been told of: old elements would be read.
+        # The first failure since the program was told of one. The program goes on as if nothing had
+        # failed, so changes in place that it issues are not executed until it knows.
+        self._unseen: Failure | None = None
+        # The same, once a change in place has failed or was not executed: every value that the
+        # program reads would show old elements.
         self._untold: Failure | None = None
         self._left = 0
+        # How many values the lists have that are kept under ids.
+        self._parts = 0
+        # For how many ns the session's operations have been worked on, and since when it is so.
+        self._worked = 0
+        self._since = 0
         self._do: dict[int, Callable[..., None]] = {
             Op.DEFINE: self._define,
             Op.RUN: self._run,
@@ -80,6 +101,7 @@ class Engine:
             Op.FORGET: self._forget,
             Op.ASK: self._ask,
             Op.COPY: self._copy,
+            Op.MARK: self._mark,
         }
 
     def serve(self) -> None:
@@ -97,6 +119,7 @@ class Engine:
         check(message.kind is Kind.COMMAND and message.opcode == OPERATIONS, "an unknown frame")
         check(message.body_bytes <= MOST_BODY_BYTES, "a body of a made-up size")
         self._left = message.body_bytes
+        self._since = time.monotonic_ns()
         for operation in unpacked(message.head):
             check(isinstance(operation, list) and bool(operation), "an operation that is no list")
             do = self._do.get(operation[0]) if type(operation[0]) is int else None
@@ -105,6 +128,7 @@ class Engine:
             check(len(operation) == _LENGTHS[operation[0]], "an operation of the wrong length")
             do(*operation[1:])
         check(self._left == 0, "a body that no operation takes")
+        self._pause()
         self._gate.leave()
 
     # Operations
@@ -124,12 +148,35 @@ class Engine:
         for one in ids:
             self._check_new(one)
         check(len(ids) < 2 or len(set(ids)) == len(ids), "two results with one id")
+        if self._unseen is not None and self._skipped(template, ids, self._unseen):
+            return
         try:
             if isinstance(template, Poison):
                 raise _FailedError(template.failure)
             self._execute(template, slots, ids)
         except _FailedError as failed:
-            self._poison(template, slots, ids, failed.failure)
+            self._poison(template, slots, ids, failed)
+
+    def _skipped(self, template: Any, ids: Sequence[int], failure: Failure) -> bool:
+        """Leaves out an operation behind a failure that the program does not know of, as if the
+        failure had been raised where it happened. Returns False if the operation is to be executed.
+
+        A change in place is left out. So is, behind one that was, whatever reads elements.
+        """
+        if isinstance(template, Template):
+            changes = bool(template.changed) or not ids
+            if not template.operation.reads:
+                return False
+            if not changes and (self._untold is None or not template.takes_objects):
+                return False
+            if changes:
+                self._untold = self._untold or failure
+        elif not ids:
+            self._untold = self._untold or failure
+        poison = Poison(failure)
+        for one in ids:
+            self._spoil(one, poison)
+        return True
 
     def _execute(self, template: Template, slots: Sequence[Any], ids: Sequence[int]) -> None:
         check(len(slots) == len(template.slots), "a run with another number of values")
@@ -144,30 +191,56 @@ class Engine:
                 )
             for one, result in zip(ids, results, strict=True):
                 if result is not None:
-                    self._objects[one] = self._library.keep(result)
+                    self._hold(one, self._library.keep(result))
         except Exception as error:
-            raise _FailedError(self._failure(error, template.name)) from None
+            # Who gets no memory has changed nothing yet, or says so.
+            full = type(error).__name__.endswith(_NO_MEMORY)
+            untouched = full and not getattr(error, CHANGED, False)
+            failure = self._failure(error, template.name)
+            raise _FailedError(failure, untouched=untouched) from None
+
+    def _hold(self, one: int, value: Any) -> None:
+        """Keeps a result. Raises MemoryError: the session would keep too many values in lists."""
+        parts = _parts(value)
+        if parts and len(self._objects) + self._parts + parts > MOST_OBJECTS:
+            self._library.gone(value)
+            raise MemoryError(
+                f"a result of {parts} values is too much for this session, which may keep "
+                f"{MOST_OBJECTS} in all; free some, or make fewer at a time"
+            )
+        self._parts += parts
+        self._objects[one] = value
 
     def _poison(
-        self, template: Any, slots: Sequence[Any], ids: Sequence[int], failure: Failure
+        self, template: Any, slots: Sequence[Any], ids: Sequence[int], failed: _FailedError
     ) -> None:
+        failure = failed.failure
         poison = Poison(failure)
         for one in ids:
             self._spoil(one, poison)
         changed = template.changed if isinstance(template, Template) else ()
-        for at in changed:
+        for at in () if failed.untouched else changed:
             # The values behind the one that failed have not been looked at.
             if at < len(slots) and type(slots[at]) is int and slots[at] in self._objects:
                 self._spoil(slots[at], poison)
         if changed or not ids:
             self._untold = self._untold or failure
+        elif failed.inherited:
+            return
+        self._unseen = self._unseen or failure
 
     def _spoil(self, one: int, poison: Poison) -> None:
         """Puts poison in the place of a result, or of what an operation should have changed."""
         before = self._objects.get(one)
         self._objects[one] = poison
-        if before is not None and not isinstance(before, Poison):
-            self._library.gone(before)
+        if before is not None:
+            self._gone(before)
+
+    def _gone(self, value: Any) -> None:
+        """A value is not kept under an id any more."""
+        if not isinstance(value, Poison):
+            self._parts -= _parts(value)
+            self._library.gone(value)
 
     def _put(self, made: Any, dtype: Any, shape: Any, size: Any) -> None:
         self._number += 1
@@ -177,23 +250,31 @@ class Engine:
         self._left -= size
         # The elements may be long in coming; another lease may compute meanwhile.
         self._gate.leave()
+        self._pause()
         try:
             value, buffer = self._library.make(dtype, shape)
         except Exception as error:
             self._line.skip(size)
-            self._objects[made] = Poison(self._failure(error, "an upload"))
+            self._since = time.monotonic_ns()
+            failure = self._failure(error, "an upload")
+            self._objects[made] = Poison(failure)
+            self._unseen = self._unseen or failure
             return
         check(buffer.nbytes == size, "an upload of another size than its shape")
         self._line.read_into(buffer)
-        self._objects[made] = self._library.made(value)
+        self._since = time.monotonic_ns()
+        try:
+            # On a GPU this is a copy, which the device does.
+            self._objects[made] = self._asked(lambda: self._library.made(value))
+        except _FailedError as failed:
+            self._objects[made] = Poison(failed.failure)
+            self._unseen = self._unseen or failed.failure
 
     def _free(self, ids: Any) -> None:
         check(isinstance(ids, list), "a list of ids that is none")
         for one in ids:
             check(type(one) is int and one in self._objects, "an unknown object")
-            value = self._objects.pop(one)
-            if not isinstance(value, Poison):
-                self._library.gone(value)
+            self._gone(self._objects.pop(one))
 
     def _copy(
         self, request: Any, made: Any, source: Any, dtype: Any, shape: Any, digest: Any
@@ -212,18 +293,22 @@ class Engine:
     def _same(self, source: Any, dtype: str, shape: list[int], digest: bytes) -> Any:
         """Returns a copy of an object that has these elements; None: it has others, or there is no
         room. The client then sends them.
+
+        The lease needs its turn, and pays, for all of it: to read and to copy a large array takes
+        as long as an operation on it.
         """
         try:
-            held = self._asked(lambda: self._library.elements(source))
-            # The device is not needed for this.
-            self._gate.leave()
-            if (held[0], list(held[1])) != (dtype, shape):
-                return None
-            if hashlib.sha256(held[2]).digest() != digest:
-                return None
-            value, buffer = self._library.make(dtype, shape)
-        except Exception:
+            return self._asked(lambda: self._copied(source, dtype, shape, digest))
+        except _FailedError:
             return None
+
+    def _copied(self, source: Any, dtype: str, shape: list[int], digest: bytes) -> Any:
+        held = self._library.elements(source)
+        if (held[0], list(held[1])) != (dtype, shape):
+            return None
+        if hashlib.sha256(held[2]).digest() != digest:
+            return None
+        value, buffer = self._library.make(dtype, shape)
         buffer[:] = held[2]
         return self._library.made(value)
 
@@ -253,7 +338,7 @@ class Engine:
     def _sync(self, request: Any) -> None:
         check_id(request)
         try:
-            self._tell_untold()
+            self._tell(self._untold or self._unseen)
             self._asked(self._library.sync)
         except _FailedError as failed:
             self._refuse(request, failed.failure)
@@ -270,7 +355,34 @@ class Engine:
         else:
             self._answer([request, _OK, told])
 
+    def _mark(self, request: Any, size: Any, beside: Any) -> None:
+        check_id(request)
+        for one in (size, beside):
+            check(type(one) is int and 0 <= one <= MOST_ID, "an impossible size")
+        self._pause()
+        try:
+            if size:
+                # What has failed before may be why there is no room.
+                self._tell(self._untold or self._unseen)
+            room = self._roomy(size, beside)
+        except _FailedError as failed:
+            self._refuse(request, failed.failure)
+        else:
+            self._answer([request, _OK, self._worked, room])
+
+    def _roomy(self, size: int, beside: int) -> int:
+        try:
+            return self._library.room(size, beside)
+        except Exception as error:
+            raise _FailedError(self._failure(error, "")) from None
+
     # Helpers
+
+    def _pause(self) -> None:
+        """Counts the time until now as work for the session's operations."""
+        now = time.monotonic_ns()
+        self._worked += now - self._since
+        self._since = now
 
     def _asked(self, call: Any) -> Any:
         self._gate.enter()
@@ -282,6 +394,7 @@ class Engine:
     def _answer(self, answer: list[Any], body: Sequence[memoryview] = ()) -> None:
         # The answer may wait for the client to read; another lease may compute meanwhile.
         self._gate.leave()
+        self._pause()
         try:
             head = msgpack.packb(answer)
         except Exception as error:
@@ -293,6 +406,7 @@ class Engine:
             self._refuse_answer(answer[0], text)
             return
         self._line.send(Kind.REPLY, ANSWER, head, body)
+        self._since = time.monotonic_ns()
 
     def _refuse_answer(self, request: int, text: str) -> None:
         failure = Failure("builtins.ValueError", text)
@@ -300,20 +414,26 @@ class Engine:
         self._line.send(Kind.REPLY, ANSWER, head)
 
     def _refuse(self, request: int, failure: Failure) -> None:
-        if self._untold is failure:
-            self._untold = None
         self._answer([request, _FAILED, failure.packed()])
 
-    def _tell_untold(self) -> None:
-        if self._untold is not None:
-            raise _FailedError(self._untold)
+    def _tell(self, failure: Failure | None) -> None:
+        """Raises a failure, if there is one, for the program to know of. With it the program knows
+        of all that came behind: it has issued that before it knew.
+        """
+        if failure is None:
+            return
+        if self._unseen is not None and failure.number >= self._unseen.number:
+            self._unseen = None
+        if self._untold is not None and failure.number >= self._untold.number:
+            self._untold = None
+        raise _FailedError(failure)
 
     def _good(self, wanted: Any) -> Any:
         """Returns an object that is read. A failed change that nobody was told of comes first."""
         value = self._known(wanted)
-        self._tell_untold()
+        self._tell(self._untold)
         if isinstance(value, Poison):
-            raise _FailedError(value.failure)
+            self._tell(value.failure)
         return value
 
     def _value(self, slot: Any, given: Any) -> Any:
@@ -321,7 +441,7 @@ class Engine:
         if slot.kind == Tag.SLOT_OBJECT:
             value = self._known(given)
             if isinstance(value, Poison):
-                raise _FailedError(value.failure)
+                raise _FailedError(value.failure, inherited=True)
             return value
         complex_scalar = slot.kind == Tag.SLOT_SCALAR and isinstance(given, list)
         if slot.kind == Tag.SLOT_COMPLEX or complex_scalar:
@@ -357,8 +477,15 @@ class Engine:
 
 _LENGTHS = {
     Op.DEFINE: 6, Op.RUN: 4, Op.PUT: 5, Op.FREE: 2, Op.READ: 3, Op.DESCRIBE: 3, Op.SYNC: 2,
-    Op.FORGET: 2, Op.ASK: 4, Op.COPY: 7,
+    Op.FORGET: 2, Op.ASK: 4, Op.COPY: 7, Op.MARK: 4,
 }  # fmt: skip
+
+
+def _parts(value: Any) -> int:
+    """Returns how many values a list has, with those of the lists in it; 0 for another value."""
+    if not isinstance(value, tuple | list):
+        return 0
+    return len(value) + sum(map(_parts, value))
 
 
 def _check_form(dtype: Any, shape: Any) -> None:

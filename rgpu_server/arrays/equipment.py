@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 from dataclasses import dataclass
 from importlib import import_module
@@ -11,14 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from rgpu_common.arrays.seams import Seam
 from rgpu_common.errors import MissingPartError
-from rgpu_server.arrays.confine import (
-    NUMPY,
-    confine,
-    limit_memory,
-    preload,
-    single_thread,
-    use_threads,
-)
+from rgpu_server.arrays.ceiling import Ceiling
+from rgpu_server.arrays.confine import NUMPY, confine, preload, single_thread, use_threads
 from rgpu_server.arrays.host_memory import keep_freed_memory
 from rgpu_server.arrays.ledger import Ledger
 from rgpu_server.arrays.turns import Turns
@@ -32,9 +27,13 @@ if TYPE_CHECKING:
     from rgpu_server.arrays.setup import Setup
     from rgpu_server.arrays.turns import Clock
 
+log = logging.getLogger("rgpu.arrays")
+
 _SCIPY = tuple(f"scipy.{name}" for name in ("fft", "linalg", "ndimage", "signal", "sparse",
                                             "sparse.linalg", "special", "spatial.distance",
                                             "interpolate", "stats"))  # fmt: skip
+# A product of matrices of so many rows has work for all threads.
+_ROWS = 512
 # The environment variable by which the emulated device finds its compiler of PTX.
 COMPILER_FD = "RGPU_EMU_COMPILER_FD"
 
@@ -88,6 +87,26 @@ class Loaded:
         """Gives up the rights of the process; returns the report for READY."""
         return confine(needs_driver_files=not self._emulated)
 
+    def use_threads(self) -> None:
+        """Starts the threads that the libraries compute with, and lets each take the memory that it
+        works in. A library that gets none later may end the process. On a GPU nothing is to do.
+        """
+        if not self._emulated:
+            return
+        if self.seam is Seam.TORCH:
+            torch: Any = import_module("torch")
+            torch.set_num_threads(_cpus())
+            square = torch.ones(_ROWS, _ROWS)
+            torch.mm(square, square).exp().sum()
+            return
+        use_threads(_cpus())
+        numpy: Any = import_module("numpy")
+        whole = numpy.ones((_ROWS, _ROWS))
+        numpy.matmul(whole, whole)
+        # SciPy has a library of its own for this.
+        with contextlib.suppress(ModuleNotFoundError):
+            import_module("scipy.linalg.blas").dgemm(1.0, whole, whole)
+
     def equip(self, setup: Setup, held: Callable[[], None] | None = None) -> Equipment:
         """Opens the lease's page and makes the library of a session.
 
@@ -101,13 +120,21 @@ class Loaded:
         page = map_page(setup.grants_fd, setup.usage_fd, write_grants=False)
         gate = Turns(page, setup.slot, setup.signal_fd, self._clock(setup), held)
         ledger = Ledger(page, setup.slot)
-        limit_memory(setup.memory_limit_bytes, needs_driver_files=not self._emulated)
         if self.seam is Seam.TORCH:
             from rgpu_server.arrays.torch_library import TorchLibrary
 
-            torch = TorchLibrary(ledger, setup.memory_limit_bytes, threads=_cpus())
-            return Equipment(torch, gate)
-        return Equipment(self._cupy(page, ledger, gate, setup), gate)
+            ceiling = self._ceiling(ledger, 0)
+            total, threads = setup.memory_limit_bytes, _cpus()
+            return Equipment(TorchLibrary(ledger, total, threads, ceiling.follow), gate)
+        library = self._cupy(page, ledger, gate, setup)
+        self._ceiling(ledger, _cpus())
+        return Equipment(library, gate)
+
+    def _ceiling(self, ledger: Ledger, threads: int) -> Ceiling:
+        made = Ceiling(lambda: ledger.limit, threads, needs_driver_files=not self._emulated)
+        if not made.holds:
+            log.info("this worker has no limit on its own memory (RLIMIT_DATA)")
+        return made
 
     def _clock(self, setup: Setup) -> Clock | None:
         """Returns what measures the device; None: operations are complete when they return."""
@@ -130,7 +157,6 @@ class Loaded:
         device = Device(self._device, setup.ordinal)
         memory = ArrayMemory(page, setup.slot, device.functions())
         memory.install()
-        use_threads(_cpus())
         kernels = Kernels(device, memory, ledger, self._compiler, gate)
         return LeasedCupy(kernels, memory, ledger)
 

@@ -2,7 +2,8 @@
 
 SciPy's C code trusts the indices of a matrix. They lie in the session's memory, where later
 operations and kernels can write anything. So no operation but those on sparse matrices gets one,
-and these look at the indices each time before SciPy does.
+and these look at the indices each time before SciPy does. SciPy also changes matrices in place, so
+the indices must not share memory with anything that the same operation could change.
 """
 
 from __future__ import annotations
@@ -12,11 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     Call = Callable[..., Any]
 
 FORMATS: Final = ("csr", "csc", "coo", "dia")
+# The arrays of a matrix.
+_ARRAYS: Final = {
+    "csr": ("data", "indices", "indptr"),
+    "csc": ("data", "indices", "indptr"),
+    "coo": ("data", "row", "col"),
+    "dia": ("data", "offsets"),
+}
 # What a compressed matrix remembers of its indices as they were.
 _REMEMBERED: Final = ("_has_sorted_indices", "_has_canonical_format")
 
@@ -44,10 +52,35 @@ def opened(call: Call) -> Call:
     """Returns a call that takes matrices as they are held."""
 
     def opening(*arguments: Any, **keywords: Any) -> Any:
+        _separate(_held((arguments, list(keywords.values()))))
         given = {name: _opened(one) for name, one in keywords.items()}
         return call(*map(_opened, arguments), **given)
 
     return opening
+
+
+def _held(value: Any) -> Iterator[Any]:
+    """Yields the matrices among arguments."""
+    if isinstance(value, Held):
+        yield value.matrix
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from _held(one)
+
+
+def _separate(matrices: Iterable[Any]) -> None:
+    """Gives an array of a matrix memory of its own if it lies where another one does."""
+    owners = {id(one): one for one in matrices}.values()
+    places = [
+        (*np.lib.array_utils.byte_bounds(getattr(matrix, name)), at, name)
+        for at, matrix in enumerate(owners)
+        for name in _ARRAYS[matrix.format]
+    ]
+    end, several = 0, list(owners)
+    for low, high, at, name in sorted(places):
+        if low < min(end, high):
+            setattr(several[at], name, getattr(several[at], name).copy())
+        end = max(end, high)
 
 
 def _opened(value: Any) -> Any:

@@ -10,8 +10,9 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 # glibc takes no larger value: blocks above it are mappings of their own.
 _MAPPED_BYTES: Final = 32 << 20
-# What stays with the process after its tensors are freed.
-_KEPT_BYTES: Final = 256 << 20
+# What stays with the process after its tensors are freed: half of what a worker may have besides
+# its lease's memory (ceiling.py).
+_KEPT_BYTES: Final = 128 << 20
 
 
 def keep_freed_memory() -> None:

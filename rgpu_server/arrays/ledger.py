@@ -35,6 +35,11 @@ class Ledger:
         return int(self._native.rgpu_lease_used(self._page))
 
     @property
+    def room(self) -> int:
+        """What the sessions of the lease may still allocate."""
+        return max(0, self.limit - self.used)
+
+    @property
     def own(self) -> int:
         """What is charged to this session, with what its pools keep."""
         return int(self._native.rgpu_lease_slot_charged(self._page, self._slot))

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 STAND_IN_DEVICE: Final = ["CPU of the GPU node", 8, 0, 1]
 
 
+# What an error about memory is given if the operation has changed something before.
+CHANGED: Final = "rgpu_changed"
+
+
 class NotOfferedError(Exception):
     """An operation, or an argument of it, is not on the list of what is executed. The text is a
     sentence for the user.
@@ -36,11 +40,13 @@ class Operation:
     """An operation that is offered.
 
     call: executes it. changes: the positions of arguments, and the names of keywords, that it
-    changes in place.
+    changes in place. reads: False if neither results nor changes have to do with any elements, as
+    those of a view.
     """
 
     call: Callable[..., Any]
     changes: tuple[int | str, ...] = ()
+    reads: bool = True
 
 
 def plain_words(error: Exception) -> str:
@@ -107,6 +113,14 @@ class Library(Protocol):
 
     def answer(self, question: str, details: Sequence[Any]) -> Any:
         """Answers a question of the client's. Raises NotOfferedError."""
+
+    def room(self, size: int, beside: int) -> int:
+        """Returns how many bytes more the lease has room for.
+
+        Raises:
+            MemoryError: it has no room for `size` bytes and `beside` others; the text names `size`.
+                PyTorch's is a torch.OutOfMemoryError.
+        """
 
     def words(self, error: Exception) -> str:
         """Returns the text that the client's exception has."""

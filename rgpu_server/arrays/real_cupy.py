@@ -61,6 +61,14 @@ class RealCupy(CupyLibrary):
         self._pool = cupy.cuda.MemoryPool(allocator.malloc)
         cupy.cuda.set_allocator(self._pool.malloc)
 
+    def room(self, size: int, beside: int) -> int:
+        """See `Library.room`. What the pool keeps for later counts as room."""
+        room = self._ledger.room + int(self._pool.free_bytes())
+        if size and size + beside > room:
+            full = self._cupy.cuda.memory.OutOfMemoryError
+            raise full(size, int(self._pool.total_bytes()), self._ledger.limit)
+        return room
+
     def _memory(self) -> list[int]:
         pool = self._pool
         return [int(pool.used_bytes()), int(pool.total_bytes()), self._ledger.limit]

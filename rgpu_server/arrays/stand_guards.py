@@ -1,4 +1,8 @@
-"""Checks of arguments that NumPy's and SciPy's C code trusts, where they stand in for CuPy."""
+"""Checks of arguments that NumPy's and SciPy's C code trusts, where they stand in for CuPy.
+
+A guard may put a copy in the place of an argument. It does so with indices: a result that lies in
+the same memory would change them after the check.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    Guard = Callable[[Mapping[str, Any]], None]
+    Given = dict[str, Any]
+    Guard = Callable[[Given], None]
+
+# SciPy makes an integer of a coordinate. Beyond this, what it computes is not exact.
+_MOST_COORDINATE: Final = float(1 << 40)
 
 
 def guarded(public: str, names: Sequence[str], call: Callable[..., Any]) -> Callable[..., Any]:
@@ -19,31 +27,121 @@ def guarded(public: str, names: Sequence[str], call: Callable[..., Any]) -> Call
         return call
 
     def run(*arguments: Any, **keywords: Any) -> Any:
-        guard(dict(zip(names, arguments, strict=False)) | keywords)
-        return call(*arguments, **keywords)
+        given = dict(zip(names, arguments, strict=True)) | keywords
+        guard(given)
+        return call(*[given[name] for name in names], **{name: given[name] for name in keywords})
 
     return run
 
 
-def _accumulate(given: Mapping[str, Any]) -> None:
+def _accumulate(given: Given) -> None:
     """NumPy writes to a result without dimensions as if it had one."""
     out: Any = given.get("out")
-    a: Any = given.get("a")
+    a: Any = given.get("a", given.get("x"))
     if out is not None and np.ndim(out) == 0 and np.ndim(a) > 0:
         raise ValueError("provided out is the wrong size for the accumulation.")
 
 
-def _morphology(given: Mapping[str, Any]) -> None:
+def _morphology(given: Given) -> None:
     """SciPy reads beyond an image without dimensions."""
     image: Any = given.get("input")
     if np.ndim(image) == 0:
         raise ValueError("the input must have at least one dimension")
 
 
+def _pivots(given: Given) -> None:
+    """LAPACK exchanges the rows that the pivots name."""
+    factors, pivots = given["lu_and_piv"]
+    size = np.shape(factors)[-1] if np.ndim(factors) else 0
+    private = np.array(pivots)
+    _require(private.dtype.kind in "iu", "the pivots of a factorization must be integers")
+    _require(
+        private.ndim > 0 and private.shape[-1] == size,
+        f"a factorization of {size} columns needs {size} pivots: give both results of lu_factor",
+    )
+    inside = not private.size or (int(private.min()) >= 0 and int(private.max()) < size)
+    _require(inside, f"the pivots of a factorization must be from 0 to below {size}")
+    given["lu_and_piv"] = (factors, private)
+
+
+def _start(given: Given) -> None:
+    """ARPACK reads as many elements as the matrix has rows."""
+    start, rows = given.get("v0"), np.shape(given["a"])[0]
+    _require(
+        start is None or np.size(start) == rows,
+        f"v0 must have {rows} elements, one for each row of the matrix",
+    )
+
+
+def _coordinates(name: str) -> Guard:
+    """Returns the guard of places in an image that a parameter gives."""
+
+    def guard(given: Given) -> None:
+        _require_near(name, _most(given[name]))
+
+    return guard
+
+
+def _affine(given: Given) -> None:
+    """The matrix is multiplied by the places in the result."""
+    shape, output = given.get("output_shape"), given.get("output")
+    if shape is None:
+        shape = np.shape(output if isinstance(output, np.ndarray) else given["input"])
+    extent = float(np.sum(np.abs(np.array(shape, np.float64)))) + 1.0
+    offset = given.get("offset")
+    reach = _most(given["matrix"]) * extent + _most(0.0 if offset is None else offset)
+    _require_near("matrix and offset", reach)
+
+
+def _most(values: Any) -> float:
+    """Returns the largest magnitude among numbers; NaN if one is none."""
+    found = np.abs(np.asarray(values))
+    return float(found.max()) if found.size else 0.0
+
+
+def _require_near(name: str, reach: float) -> None:
+    _require(
+        reach < _MOST_COORDINATE,
+        f"{name}: a place in an image must be finite and below {_MOST_COORDINATE:.0f}",
+    )
+
+
+def _filters(given: Given) -> None:
+    """SciPy writes as many elements as the longer of filter and image has."""
+    shape = np.shape(given["input"])
+    _require(len(shape) == 2, "the image must have two dimensions")
+    for name, size in (("hrow", shape[1]), ("hcol", shape[0])):
+        _require(
+            np.size(given[name]) <= size,
+            f"{name} must have at most {size} elements, as the image has there: pad the image",
+        )
+
+
+def _windows(given: Given) -> None:
+    """SciPy returns what lay in memory if a window is of a negative size."""
+    sizes = given.get("kernel_size")
+    good = sizes is None or bool((np.asarray(sizes) > 0).all())
+    _require(good, "the sizes in kernel_size must be positive")
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(what)
+
+
 _GUARDS: Final[dict[str, Guard]] = {
+    "cupyx.scipy.linalg.lu_solve": _pivots,
+    "cupyx.scipy.ndimage.affine_transform": _affine,
+    "cupyx.scipy.ndimage.map_coordinates": _coordinates("coordinates"),
+    "cupyx.scipy.ndimage.rotate": _coordinates("angle"),
+    "cupyx.scipy.ndimage.shift": _coordinates("shift"),
+    "cupyx.scipy.ndimage.zoom": _coordinates("zoom"),
+    "cupyx.scipy.signal.medfilt2d": _windows,
+    "cupyx.scipy.signal.sepfir2d": _filters,
+    "cupyx.scipy.sparse.linalg.eigsh": _start,
     **dict.fromkeys(
-        ("cumsum", "cumprod", "cumproduct", "nancumsum", "nancumprod", "rgpu.ufunc_accumulate"),
-        _accumulate,
+        ("cumsum", "cumprod", "cumproduct", "nancumsum", "nancumprod", "cumulative_sum",
+         "cumulative_prod", "rgpu.ufunc_accumulate"), _accumulate,
     ),
     **{
         f"cupyx.scipy.ndimage.{name}": _morphology

@@ -150,11 +150,18 @@ def _unary(formula: Callable[[Any], Any]) -> Call:
 
 def _put(a: Any, ind: Any, v: Any, mode: str = "wrap") -> None:
     put: Any = np.put
-    put(a, ind, v, mode=mode)
+    put(a, _wrapped(ind, np.size(a)) if mode == "wrap" else ind, v, mode=mode)
 
 
 def _take(a: Any, indices: Any, axis: Any = None, out: Any = None) -> Any:
-    return np.take(a, indices, axis, out, mode="wrap")
+    length = np.size(a) if axis is None else np.shape(a)[axis]
+    return np.take(a, _wrapped(indices, length), axis, out, mode="wrap")
+
+
+def _wrapped(indices: Any, length: int) -> Any:
+    """Returns indices that NumPy need not wrap: it takes a step for each length on the way."""
+    whole = np.asarray(indices)
+    return whole % length if length and whole.dtype.kind in "iu" else indices
 
 
 def _ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:

@@ -42,6 +42,11 @@ class Template:
     changed: tuple[int, ...]
     parts: int
 
+    @property
+    def takes_objects(self) -> bool:
+        """True if a run names objects of the session."""
+        return any(slot.kind == Tag.SLOT_OBJECT for slot in self.slots)
+
     def call(self, values: Sequence[Any]) -> Any:
         """Executes the operation with a value for each slot."""
         given = iter(values)

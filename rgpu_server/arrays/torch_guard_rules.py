@@ -51,6 +51,19 @@ def leading(a: Any, b: Any, inner: int, what: str) -> None:
     require(good, f"{what} must agree in all but {inner} dimensions")
 
 
+def broadcast(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
+    """The shape to which two shapes broadcast.
+
+    `torch.broadcast_shapes` imports SymPy and mpmath when it is called first, which a worker may
+    not be able to read by then.
+    """
+    long, short = (a, b) if len(a) >= len(b) else (b, a)
+    pairs = list(zip(long, (*[1] * (len(long) - len(short)), *short), strict=True))
+    good = all(m == n or 1 in (m, n) for m, n in pairs)
+    require(good, f"{[*a]} and {[*b]} cannot be broadcast together")
+    return tuple(n if m == 1 else m for m, n in pairs)
+
+
 def numbers(values: Any) -> list[int]:
     """The elements of a list or of a tensor of integers of one dimension."""
     if isinstance(values, torch.Tensor):

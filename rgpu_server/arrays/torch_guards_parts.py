@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rgpu_server.arrays.torch_guard_rules import (
+    broadcast,
     has_count,
     has_shape,
     inside,
@@ -139,7 +140,7 @@ def _symmetric(given: Given) -> None:
     require(rows > 0 and given["B"].numel() > 0, "the matrices are empty")
     batch = given["LD"].shape[:-2]
     # PyTorch repeats the matrices for more right sides, and not the pivots.
-    good = torch.broadcast_shapes(batch, given["B"].shape[:-2]) == batch
+    good = broadcast(batch, given["B"].shape[:-2]) == batch
     require(good, "there are more right sides than matrices")
     inside(pivots.abs(), rows + 1, "the pivots", low=1)
     for row in pivots.reshape(-1, rows).tolist():

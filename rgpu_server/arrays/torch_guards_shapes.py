@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rgpu_server.arrays.torch_guard_rules import (
+    broadcast,
     has_count,
     has_shape,
     inside,
@@ -95,7 +96,7 @@ def _cdist_backward(given: Given) -> None:
     x1, x2 = given["x1"], given["x2"]
     good = x1.dim() >= 2 and x2.dim() >= 2 and x1.shape[-1] == x2.shape[-1]
     require(good, "points of distances must have the same number of coordinates")
-    batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+    batch = broadcast(x1.shape[:-2], x2.shape[:-2])
     for name in ("grad", "cdist"):
         has_shape(given[name], (*batch, x1.shape[-2], x2.shape[-2]), "distances and their gradient")
 
@@ -172,7 +173,7 @@ def _attention(given: Given) -> None:
     mask = given.get("attn_mask")
     if mask is not None:
         whole = (*query.shape[:3], key.shape[2])
-        wide = mask.dim() in (2, 4) and torch.broadcast_shapes(mask.shape, whole) == whole
+        wide = mask.dim() in (2, 4) and broadcast(mask.shape, whole) == whole
         require(wide, f"the mask of attention must broadcast to {[*whole]}")
 
 

@@ -33,8 +33,21 @@ class TorchLibrary:
 
     name = "torch"
 
-    def __init__(self, ledger: Ledger, total: int = 0, threads: int = 0) -> None:
-        """total: the bytes of the lease. threads: how many the CPU build uses; 0: its default."""
+    def __init__(
+        self,
+        ledger: Ledger,
+        total: int = 0,
+        threads: int = 0,
+        make_room: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Makes it.
+
+        Args:
+            ledger: what tensors are charged to.
+            total: the bytes of the lease.
+            threads: how many the CPU build uses; 0: its default.
+            make_room: called when the process gets no memory, before it asks once more.
+        """
         self.version = str(torch.__version__)
         self._cuda = bool(torch.cuda.is_available())
         self._device = torch.device("cuda", 0) if self._cuda else torch.device("cpu")
@@ -42,6 +55,7 @@ class TorchLibrary:
         self._allowed = Allowed.installed()
         self._own = OwnOperations(self._device, self._accounts)
         self._total = total
+        self._make_room = make_room
         self._ready = threading.local()
         if threads:
             torch.set_num_threads(threads)
@@ -60,7 +74,7 @@ class TorchLibrary:
         if operation.startswith("rgpu::"):
             if given or layouts is not None:
                 raise NotOfferedError(f"{operation[:100]} takes no keywords")
-            return Operation(self._own.define(operation, arguments))
+            return self._own.define(operation, arguments)
         if layouts is not None and not isinstance(layouts, Layouts):
             raise NotOfferedError("the layouts of an operation's results have a wrong form")
         operator = self._allowed.find(operation)
@@ -76,7 +90,7 @@ class TorchLibrary:
         changed = changed_arguments(schema)
         if may_grow(schema):
             run = self._settled(run, changed)
-        return Operation(self._with_room(run), changed)
+        return Operation(self._with_room(run, again=not changed), changed)
 
     def dtype(self, name: str) -> Any:
         """See `Library.dtype`."""
@@ -135,7 +149,7 @@ class TorchLibrary:
         for one in shape:
             size *= one
         self._accounts.check(size)
-        made = torch.empty(tuple(shape), dtype=chosen)
+        made = self._with_room(torch.empty)(tuple(shape), dtype=chosen)
         kept = torch.empty_like(made, device=self._device) if self._cuda else made
         self.keep(kept)
         return (made, kept), room_of(made.data_ptr(), size, made)
@@ -151,7 +165,9 @@ class TorchLibrary:
             raise NotOfferedError(f"a {type(value).__name__} has no elements")
         if value.layout is not torch.strided:
             raise NotOfferedError(f"a tensor of layout {value.layout} cannot be read")
-        whole = value.resolve_conj().resolve_neg().contiguous().cpu()
+        whole = self._with_room(
+            lambda tensor: tensor.resolve_conj().resolve_neg().contiguous().cpu()
+        )(value)
         size = whole.numel() * whole.element_size()
         return dtype_name(whole.dtype), tuple(whole.shape), view_of(whole.data_ptr(), size, whole)
 
@@ -194,6 +210,10 @@ class TorchLibrary:
             return [told.name, told.major, told.minor, told.multi_processor_count]
         raise NotOfferedError(f"there is no question {question[:40]!r}")
 
+    def room(self, size: int, beside: int) -> int:
+        """See `Library.room`."""
+        return self._accounts.room(size, beside)
+
     def words(self, error: Exception) -> str:
         """See `Library.words`."""
         return plain_words(error)
@@ -232,19 +252,38 @@ class TorchLibrary:
 
         return run
 
-    def _with_room(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Where the process has no memory left, the error is the one of a full GPU."""
+    def _with_room(self, call: Callable[..., Any], *, again: bool = True) -> Callable[..., Any]:
+        """Where the process has no memory left, the error is the one of a full GPU.
+
+        again: the call changes nothing in place, and so may be tried a second time.
+        """
 
         def run(*arguments: Any, **keywords: Any) -> Any:
             try:
                 return call(*arguments, **keywords)
-            except RuntimeError as error:
-                if without_room(error):
-                    found = re.search(r"allocate (\d+) bytes", str(error))
-                    raise self._accounts.full(int(found.group(1)) if found else 0) from None
-                raise
+            except (RuntimeError, MemoryError) as error:
+                if not without_room(error):
+                    raise
+                text = str(error)
+            # The failed call's own tensors are gone now.
+            self._make_room()
+            if again:
+                return self._with_room_once(call, *arguments, **keywords)
+            raise self._without_room(text)
 
         return run
+
+    def _with_room_once(self, call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        try:
+            return call(*arguments, **keywords)
+        except (RuntimeError, MemoryError) as error:
+            if not without_room(error):
+                raise
+            raise self._without_room(str(error)) from None
+
+    def _without_room(self, text: str) -> BaseException:
+        found = re.search(r"allocate (\d+) bytes", text)
+        return self._accounts.full(int(found.group(1)) if found else 0)
 
     def _prepare_thread(self) -> None:
         """Autograd runs on the client. Its state belongs to each thread."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rgpu_server.arrays.library import CHANGED
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -14,9 +16,12 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 _KIB = 1024.0
 
 
-def without_room(error: RuntimeError) -> bool:
-    """True if PyTorch could not get memory from the system."""
-    return "can't allocate memory" in str(error) or "not enough memory" in str(error)
+_WITHOUT_ROOM = ("can't allocate memory", "not enough memory", "bad_alloc", "bad allocation")
+
+
+def without_room(error: Exception) -> bool:
+    """True if PyTorch, or Python, could not get memory from the system."""
+    return isinstance(error, MemoryError) or any(one in str(error) for one in _WITHOUT_ROOM)
 
 
 class Ledger(Protocol):
@@ -27,6 +32,10 @@ class Ledger(Protocol):
 
     def release(self, size: int) -> None:
         """Gives `size` bytes back."""
+
+    @property
+    def room(self) -> int:
+        """How many bytes the lease has room for."""
 
 
 class Accounts:
@@ -52,6 +61,14 @@ class Accounts:
         if not self._ledger.charge(size):
             raise self.full(size)
         self._ledger.release(size)
+
+    def room(self, size: int, beside: int) -> int:
+        """See `Library.room`."""
+        if size:
+            if not self._ledger.charge(size + beside):
+                raise self.full(size)
+            self._ledger.release(size + beside)
+        return self._ledger.room
 
     def hold(self, tensor: Any) -> None:
         """A tensor is kept. Errors as `check`."""
@@ -98,11 +115,12 @@ class Accounts:
         try:
             for one in kept:
                 self.resized(one)
-        except torch.OutOfMemoryError:
+        except torch.OutOfMemoryError as error:
             for one in kept:
                 storage = one.untyped_storage()
                 storage.resize_(self._held[storage._cdata][1])
                 one.set_(storage, 0, (0,), (1,))
+            setattr(error, CHANGED, True)
             raise
 
     def _take(self, size: int) -> None:

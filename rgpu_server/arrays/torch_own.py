@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rgpu_common.arrays.messages import MOST_DIMENSIONS, Tag
-from rgpu_server.arrays.library import NotOfferedError, Slot
+from rgpu_server.arrays.library import NotOfferedError, Operation, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 torch: Any = import_module("torch")
 
 _MOST_SEED = (1 << 64) - 1
+# How a state of the CPU's generator begins: its seed, one more than the numbers that are left in
+# its block, whether it has a seed, and the place of the next number in the block.
+_STATE = struct.Struct("=QiiQ")
+_BLOCK = 624
 _MOST_STORAGE = 1 << 46
 
 
@@ -25,11 +30,12 @@ class Own:
     """An operation of this module. takes: the kinds of its arguments, one letter each.
 
     o: an object; g: an object or None; n: a number slot; N: a list of number slots; d: a dtype;
-    f: a constant number.
+    f: a constant number. reads: see `Operation`.
     """
 
     takes: str
     call: Callable[..., Any]
+    reads: bool = True
 
 
 class OwnOperations:
@@ -39,18 +45,18 @@ class OwnOperations:
         self._device = device
         self._accounts = accounts
         self.table = {
-            "rgpu::view": Own("odfNNn", self._view),
+            "rgpu::view": Own("odfNNn", self._view, reads=False),
             "rgpu::item": Own("on", self._item),
             "rgpu::generator": Own("n", self._generator),
             "rgpu::seed": Own("gn", self._seed),
             "rgpu::get_state": Own("g", self._get_state),
             "rgpu::set_state": Own("go", self._set_state),
-            "rgpu::resize_storage": Own("on", self._resize_storage),
+            "rgpu::resize_storage": Own("on", self._resize_storage, reads=False),
             "rgpu::to_host": Own("o", lambda tensor: tensor.cpu()),
         }
 
-    def define(self, name: str, arguments: Sequence[Any]) -> Callable[..., Any]:
-        """Returns what executes an operation.
+    def define(self, name: str, arguments: Sequence[Any]) -> Operation:
+        """Returns an operation.
 
         Raises:
             NotOfferedError: there is none, or its arguments have another form.
@@ -61,7 +67,7 @@ class OwnOperations:
         pairs = zip(own.takes, arguments, strict=False)
         if len(arguments) != len(own.takes) or not all(_fits(*pair) for pair in pairs):
             raise NotOfferedError(f"{name} was given arguments of another form")
-        return own.call
+        return Operation(own.call, reads=own.reads)
 
     def _view(
         self, base: Any, dtype: Any, bits: int, shape: list[int], stride: list[int], offset: int
@@ -100,7 +106,10 @@ class OwnOperations:
         return self._chosen(generator).get_state()
 
     def _set_state(self, generator: Any, state: Any) -> None:
-        self._chosen(generator).set_state(state.cpu())
+        chosen, private = self._chosen(generator), state.cpu().clone()
+        if chosen.device.type == "cpu":
+            _check_state(private)
+        chosen.set_state(private)
 
     def _chosen(self, generator: Any) -> Any:
         """Returns the generator; None stands for the one that operators use by default."""
@@ -140,6 +149,17 @@ def _check_inside(
     last = offset + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
     if (last + 1) * item > size:
         raise RuntimeError(f"a view would end behind its storage of {size} bytes")
+
+
+def _check_state(state: Any) -> None:
+    """Checks a state of the CPU's generator. PyTorch looks at each of its numbers alone, and reads
+    beyond the block if more numbers are left than lie behind the place.
+    """
+    if state.dtype == torch.uint8 and state.dim() == 1 and len(state) >= _STATE.size:
+        _, left, _, place = _STATE.unpack(bytes(state[: _STATE.size].tolist()))
+        if 0 < left <= _BLOCK and place + left - 1 <= _BLOCK:
+            return
+    raise RuntimeError("this is no state of a generator: give one that get_state() has returned")
 
 
 def _fits(kind: str, value: Any) -> bool:

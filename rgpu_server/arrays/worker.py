@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import select
 import sys
 import threading
 import warnings
@@ -68,7 +69,7 @@ class Session:
             release=release(),
             memory_limit_bytes=self._assigned.memory_limit_bytes,
             note=f"{library.name} {library.version}",
-            grants=(Wish(WishKey.SEAM, int(seam)),),
+            grants=(Wish(WishKey.SEAM, int(seam)), Wish(WishKey.MARKS, 1)),
         )
         self._line.send(Kind.HANDSHAKE, Handshake.WELCOME, put_welcome(said))
         self._control.opened()
@@ -100,6 +101,19 @@ class Session:
             self._notice(CUDA_ERROR_UNKNOWN, f"{_DEFECT} ({type(error).__name__})")
             self.leave(_DEFECT)
         raise AssertionError
+
+    def end_with_client(self, socket: int) -> None:
+        """Ends the process as soon as the client has gone, also in the middle of an operation:
+        nobody can read what comes out, and the lease pays for the time. `socket` is the line's.
+        """
+        threading.Thread(target=self._watch, args=(socket,), name="client", daemon=True).start()
+
+    def _watch(self, socket: int) -> None:
+        hangup = select.poll()
+        # What the client has sent before it went may be unread. A hangup is told all the same.
+        hangup.register(socket, select.POLLRDHUP)
+        hangup.poll()
+        self.leave(_GONE)
 
     def leave(self, reason: str) -> NoReturn:
         """Ends the process. The system frees everything at once; threads may be computing."""
@@ -150,7 +164,9 @@ def main(words: Sequence[str] | None = None) -> int:
     # It reads a file, which the worker's user may not be able to read later.
     release()
     control = ControlSocket(arguments.control_fd)
-    control.ready(loaded.confine() if arguments.sandbox else _NO_SANDBOX)
+    report = loaded.confine() if arguments.sandbox else _NO_SANDBOX
+    loaded.use_threads()
+    control.ready(report)
     try:
         given = control.assignment()
     except WireError as error:
@@ -159,6 +175,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if given is None:
         return 0
     assigned, fds = given
+    watched = os.dup(fds[0])
     line = Line.adopted(fds[0])
     session = Session(control, assigned, line)
     setup = _setup(assigned, fds)
@@ -173,6 +190,7 @@ def main(words: Sequence[str] | None = None) -> int:
         session.welcome(seam, equipment.library)
     except LineError as error:
         session.leave(str(error))
+    session.end_with_client(watched)
     session.serve(Engine(line, equipment.library, equipment.gate))
 
 

@@ -177,11 +177,14 @@ class Claiming:
         self._standing.check_running()
         key = _key(event)
         self._standing.check_not_draining()
+        self._leases.check_new(key, operator=event.operator)
         self._leases.check_line(key, event.wish)
         self._check_claims(event.tenant)
         self._serving.check_room(event.tenant, key)
         self._serving.check_pool(event.wish.device)
-        lease, joined = self._leases.join(key, event.wish, now, event.address)
+        lease, joined = self._leases.join(
+            key, event.wish, now, event.address, operator=event.operator
+        )
         self._out.add_changes(self._leases.lending)
         if joined is Joined.NEW:
             self._out.make_page(lease)

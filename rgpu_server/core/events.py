@@ -53,7 +53,7 @@ class LeaseRequested:
     new key.
 
     passes_line: an operator decided that the lease may take room for which claims wait in line.
-    booked: a cluster's manager asks.
+    booked: a cluster's manager asks. operator: an operator asks.
     """
 
     request: int
@@ -63,6 +63,7 @@ class LeaseRequested:
     ttl_seconds: float = 0.0
     passes_line: bool = False
     booked: Booked | None = None
+    operator: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,8 @@ class ResizeRequested:
     """A client changes the sizes of a lease.
 
     used: session -> bytes that it holds. kill: if that is more than the lease has afterwards,
-    sessions are ended, the largest first, until the rest fits.
+    sessions are ended, the largest first, until the rest fits. operator: an operator, or the
+    cluster's manager, asks.
     """
 
     request: int
@@ -87,6 +89,7 @@ class ResizeRequested:
     change: Change
     used: Mapping[int, int] = field(default_factory=dict)
     kill: bool = False
+    operator: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +141,8 @@ class SessionRequested:
     """A client has sent a valid HELLO. An empty key means the lease of tenant and container.
 
     address: the client's network, or its user on this machine; what one address may leave behind is
-    bounded. seam: the array library that the session needs, "" for the driver seam.
+    bounded. seam: the array library that the session needs, "" for the driver seam. operator: the
+    client is an operator's.
     """
 
     session: int
@@ -148,6 +152,7 @@ class SessionRequested:
     wish: Wish = field(default_factory=Wish)
     address: str = ""
     seam: str = ""
+    operator: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +160,8 @@ class ClaimRequested:
     """A run asks for the lease of its program, and holds the lease until `ClaimLeft`.
 
     own: the lease is for this run alone. wait_seconds: how long the claim may wait in line for
-    room. proved: a credential proves that the client is of this tenant.
+    room. proved: a credential proves that the client is of this tenant. operator: the client is an
+    operator's.
     """
 
     claim: int
@@ -167,6 +173,7 @@ class ClaimRequested:
     own: bool = False
     wait_seconds: float = 0.0
     proved: bool = False
+    operator: bool = False
 
 
 @dataclass(frozen=True, slots=True)

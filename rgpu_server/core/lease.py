@@ -179,6 +179,22 @@ def check_same(held: Lease, device: int | None, asked: Quota) -> None:
         )
 
 
+def check_not_larger(held: Lease, asked: Quota) -> None:
+    """Refuses to change a lease to more than it has of what the cluster's manager counts."""
+    has = held.asked
+    if (
+        asked.share_request_ppm > has.share_request_ppm
+        or asked.memory_bytes > has.memory_bytes
+        or asked.priority > has.priority
+    ):
+        raise RefusedError(
+            Code.NOT_ALLOWED,
+            f"lease {held.key} has {sizes(has)}, and asked for are {sizes(asked)}. This server is "
+            "a node of a cluster, where a lease grows only for the manager or an operator: end the "
+            "run, and ask the manager for more with `rgpu run --manager`",
+        )
+
+
 def check_drained(held: Lease | None) -> None:
     """Refuses a key whose lease has ended and still has sessions."""
     if held is not None:

@@ -17,6 +17,7 @@ from rgpu_server.core.lease import (
     check_as_asked,
     check_drained,
     check_extends,
+    check_not_larger,
     check_same,
     differs,
     life,
@@ -130,12 +131,14 @@ class LeaseBook:
         *,
         passes_line: bool = False,
         booked: Booked | None = None,
+        operator: bool = False,
     ) -> tuple[Lease, bool]:
         """Grants an explicit lease. The same grant again keeps it alive. Returns True with a new
         lease.
 
         ttl_seconds: 0 for the policy's. passes_line: the lease may take room for which claims wait.
         booked: what a new lease has of it; a reservation may live as long as its manager allows.
+        operator: an operator asks.
 
         Raises:
             RefusedError: it does not fit, the key has a lease with other sizes, or there are too
@@ -154,15 +157,17 @@ class LeaseBook:
             held.keep(ttl, now)
             return held, False
         check_drained(held)
+        self.check_new(key, operator=operator or booked is not None)
         lease = self._new(key, wish, now, passes_line=passes_line)
         lease.explicit, lease.ttl_seconds, lease.ends_at = True, ttl, now + ttl
         lease.booked = booked
         return lease, True
 
     def join(
-        self, key: LeaseKey, wish: Wish, now: float, address: str = ""
+        self, key: LeaseKey, wish: Wish, now: float, address: str = "", *, operator: bool = False
     ) -> tuple[Lease, Joined]:
         """Returns the lease of a session of `key`. A key without a lease gets an implicit one.
+        operator: the session is an operator's.
 
         Raises:
             RefusedError: the lease has ended, has other sizes and is in use, or does not fit.
@@ -170,6 +175,7 @@ class LeaseBook:
         held = self._table.of(key)
         if held is None:
             self._ended.check(key, now)
+            self.check_new(key, operator=operator)
             lease = self._new(key, wish, now)
             lease.address = address
             return lease, Joined.NEW
@@ -182,6 +188,10 @@ class LeaseBook:
             check_as_asked(held, wish, find(self._devices, held.device))
             return held, Joined.AS_IT_WAS
         self._check_tenants(key.tenant)
+        if self._policy.member and not operator:
+            # It is empty, and keeps the sizes of which the cluster's manager knows.
+            check_as_asked(held, wish, find(self._devices, held.device))
+            return held, Joined.AS_IT_WAS
         # The lease is empty: the sizes asked for now count, not those of its last session.
         before = held.quota
         self._reshape(held, wish, now)
@@ -221,15 +231,20 @@ class LeaseBook:
         lease.stopped = paused and operator
         return lease
 
-    def resize(self, lease_id: str, change: Change, used_bytes: int, now: float) -> Lease:
+    def resize(
+        self, lease_id: str, change: Change, used_bytes: int, now: float, *, operator: bool = False
+    ) -> Lease:
         """Changes sizes; RefusedError if the lease has ended or the sizes do not fit.
 
         used_bytes: the memory that its sessions hold now. It stays taken until they free it.
+        operator: an operator or the cluster's manager asks.
         """
         lease = self.active(lease_id)
         device = find(self._devices, lease.device)
         tenant = self.quotas.policy_of(lease.key.tenant)
         asked = changed(lease.asked, change, device, tenant)
+        if self._policy.member and not operator:
+            check_not_larger(lease, asked)
         quota, has = asked, lease.quota.share_request_ppm
         if has < lease.asked_share_ppm and asked.share_request_ppm <= lease.asked_share_ppm:
             # Its owner has the borrowed share now; `restore` gives it back later.
@@ -324,6 +339,18 @@ class LeaseBook:
         lease.asked_share_ppm, lease.reclaim_at = plan.quota.share_request_ppm, None
         lease.first, lease.own = None, False
         self.lending.freed()
+
+    def check_new(self, key: LeaseKey, *, operator: bool) -> None:
+        """Refuses a key without a lease if only the cluster's manager makes leases here. operator:
+        an operator or the manager asks.
+        """
+        if self._policy.member and not operator and self._table.of(key) is None:
+            raise RefusedError(
+                Code.NOT_ALLOWED,
+                f"this server has no lease {key}. It is a node of a cluster, where the manager "
+                "grants leases: ask the manager with `rgpu run --manager` or RGPU_MANAGER, and "
+                "leave --server and RGPU_SERVER out",
+            )
 
     def check_line(self, key: LeaseKey, wish: Wish) -> None:
         """Checks a new lease against the bars of the claims in line.

@@ -124,6 +124,7 @@ class Node:
                 now,
                 passes_line=event.passes_line,
                 booked=event.booked,
+                operator=event.operator,
             )
             self._out.add_changes(self.leases.lending)
             if new:
@@ -142,7 +143,9 @@ class Node:
     def _resize_requested(self, event: on.ResizeRequested, now: float) -> None:
         def resize() -> do.Answer:
             used = sum(event.used.values())
-            lease = self.leases.resize(event.lease, event.change, used, now)
+            lease = self.leases.resize(
+                event.lease, event.change, used, now, operator=event.operator
+            )
             self._out.add_changes(self.leases.lending)
             self._out.update_page(lease)
             ended = self._end_largest(lease, event.used, now) if event.kill else 0

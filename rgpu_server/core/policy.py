@@ -122,6 +122,8 @@ class Policy:
         max_sessions.
     max_waiting: the most claims that wait for room: in all, of one tenant, from one address.
     max_wait_seconds: the longest wait of a claim.
+    member: the server is a node of a cluster. Only the cluster's manager and operators make leases
+        here and let them grow, so that nobody gets past the manager's quotas.
     """
 
     slots: int = 56
@@ -184,6 +186,7 @@ class Policy:
     max_claims: int | None = None
     max_waiting: tuple[int, int, int] = (256, 16, 64)
     max_wait_seconds: float = 86400.0
+    member: bool = False
     ttl_seconds: float = key(
         "leases.ttl_seconds", Seconds(0.1, _DAY), 30.0,
         "How long a granted lease lives after its last keep-alive, if the grant does not say.",

@@ -171,7 +171,9 @@ class Serving:
         self._standing.check_not_draining()
         self.check_room(event.tenant, _key(event))
         self.check_pool(event.wish.device, event.seam)
-        lease, joined = self._leases.join(_key(event), event.wish, now, event.address)
+        lease, joined = self._leases.join(
+            _key(event), event.wish, now, event.address, operator=event.operator
+        )
         slot = self._leases.users.attach(lease, event.session)
         self.kept.take(lease.key)
         self._out.add_changes(self._leases.lending)
@@ -221,7 +223,7 @@ class Serving:
             if pool.broken:
                 self.end(session, Refusal(Code.NO_WORKER, _broken_sentence(pool)), now)
             return
-        session.worker, session.state = worker, SessionState.OPENING
+        self.sessions.give(session, worker)
         self._out.add(
             do.AssignWorker(
                 worker=worker,
@@ -266,7 +268,8 @@ class Serving:
         if pool is None:
             return
         pool.ready(event.worker)
-        for session in self.sessions.waiting(pool.library)[:1]:
+        session = self.sessions.next_waiting(pool.library)
+        if session is not None:
             self._give_worker(session, now)
 
     def _opened(self, event: on.SessionOpened, now: float) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rgpu_server.core.model import SessionState
+from rgpu_server.core.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +18,7 @@ class Session:
     """A session of an application process, with its worker once it has one.
 
     deadline: when it must be open (WAITING, OPENING), or its worker gone (ENDING); None while OPEN.
+    mark: its turn among the sessions that wait for a worker of the library (`Turns`).
     """
 
     id: int
@@ -27,6 +30,7 @@ class Session:
     deadline: float | None
     state: SessionState = SessionState.WAITING
     worker: int | None = None
+    mark: int = 0
 
 
 class SessionTable:
@@ -34,6 +38,7 @@ class SessionTable:
 
     def __init__(self) -> None:
         self._sessions: dict[int, Session] = {}
+        self._turns: defaultdict[str, Turns] = defaultdict(Turns)
 
     def __iter__(self) -> Iterator[Session]:
         return iter(tuple(self._sessions.values()))
@@ -50,6 +55,8 @@ class SessionTable:
         if session.id in self._sessions:
             raise ValueError(f"session {session.id} exists")
         self._sessions[session.id] = session
+        if session.state is SessionState.WAITING:
+            session.mark = self._turns[session.library].mark(session.tenant)
 
     def remove(self, session: Session) -> None:
         """Forgets a session."""
@@ -62,6 +69,17 @@ class SessionTable:
             for s in self._sessions.values()
             if s.state is SessionState.WAITING and s.library == library
         ]
+
+    def next_waiting(self, library: str) -> Session | None:
+        """Returns the session that gets the next worker of this library; None: none waits. Tenants
+        take turns, so that one tenant's many sessions do not hold up another's.
+        """
+        return min(self.waiting(library), key=lambda session: session.mark, default=None)
+
+    def give(self, session: Session, worker: int) -> None:
+        """Gives a session that waits its worker."""
+        session.worker, session.state = worker, SessionState.OPENING
+        self._turns[session.library].serve(session.mark)
 
     def of_tenant(self, tenant: str) -> int:
         """Returns how many sessions a tenant has."""

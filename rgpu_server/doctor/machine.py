@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from netprobe.schemes import scheme_of
 from rgpu_common.doctor.findings import note, ok, warning
 from rgpu_common.doctor.libraries import NODE, library_findings
 from rgpu_common.errors import DeviceError
+from rgpu_server.arrays.confine import private
 from rgpu_server.core.isolation import OPTIONAL
 from rgpu_server.daemon import first_reports
 from rgpu_server.default_devices import look_for_devices
@@ -19,7 +21,7 @@ from rgpu_server.workers.binary import cuda_library, gateway_path, worker_path
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rgpu_common.doctor.findings import Finding
 
@@ -62,6 +64,21 @@ def libraries(arguments: argparse.Namespace) -> Iterator[Finding]:
     return library_findings(NODE, schemes)
 
 
+def modules(closed: Sequence[str]) -> Iterator[Finding]:
+    """Yields whether workers for arrays can load modules when they have a user of their own.
+
+    closed: the folders that keep others from Python's modules.
+    """
+    if closed and find_spec("msgpack") is not None:
+        yield warning(
+            "sandbox", f"Python loads modules from below {', '.join(closed)}, where workers of "
+            "their own user may not read: a worker for arrays has only what it imports when it "
+            "starts, and an operation that needs another module fails",
+            "install Python and rgpu where every user may read them, such as /opt, or let other "
+            f"users go through: chmod o+x {' '.join(closed)}",
+        )  # fmt: skip
+
+
 def sandbox(arguments: argparse.Namespace) -> Iterator[Finding]:
     """Starts a process of each kind and yields what isolates it. ServerError: this machine lacks a
     measure without which the server refuses to start.
@@ -73,6 +90,7 @@ def sandbox(arguments: argparse.Namespace) -> Iterator[Finding]:
             "remove isolation.sandbox = false from the configuration",
         )  # fmt: skip
         return
+    yield from modules(private() if os.geteuid() == 0 else [])
     isolation = isolation_of(config)
     isolation.require(first_reports(take_inventory(config)))
     for process, measure in isolation.weakened:

@@ -44,6 +44,16 @@ void RefuseResume(transport::Connection& link, int32_t status, const std::string
          [&](wire::Writer& writer) { wire::Put(writer, wire::Refused{sentence}); });
 }
 
+namespace {
+
+void RefuseMismatch(transport::Connection& link) {
+  RefuseResume(link, CUDA_ERROR_EXTERNAL_DEVICE,
+               "the client confirms bytes that the server never sent; install the same rgpu "
+               "release on both");
+}
+
+}  // namespace
+
 Links::Links(const Assignment& assignment)
     : session_(assignment.session), secret_(assignment.secret) {
   if (assignment.resume_grace_ms == 0 || !Wishes(assignment, wire::WishKey::kResumable)) return;
@@ -55,7 +65,8 @@ Links::Links(const Assignment& assignment)
 }
 
 std::unique_ptr<transport::Connection> Links::Wrap(wire::LaneName name,
-                                                   std::unique_ptr<transport::Connection> link) {
+                                                   std::unique_ptr<transport::Connection> link,
+                                                   uint32_t epoch) {
   if (grace_ms_ == 0) return link;
   if (compresses_ && name == wire::LaneName::kCommand) {
     auto compressed = transport::zip::Compress(std::move(link), &savings_);
@@ -64,6 +75,7 @@ std::unique_ptr<transport::Connection> Links::Wrap(wire::LaneName name,
   }
   transport::LaneOptions options;
   options.grace_ms = static_cast<int>(grace_ms_);
+  options.epoch = epoch;
   auto lane = std::make_unique<transport::Lane>(std::move(link), options, this);
   lanes_[static_cast<size_t>(name)] = lane.get();
   return lane;
@@ -87,6 +99,15 @@ std::string Links::Reason() const {
 
 bool Links::Knows(const wire::Resume& resume) const {
   return grace_ms_ != 0 && resume.session == session_ && wire::SameSecret(resume.secret, secret_);
+}
+
+bool Links::Begin(const wire::Resume& resume, transport::Connection& link) {
+  if (resume.received != 0) {
+    RefuseMismatch(link);
+    return false;
+  }
+  return Answer(link, wire::Handshake::kResumed, 0,
+                [](wire::Writer& writer) { wire::Put(writer, wire::Resumed{0}); });
 }
 
 std::optional<Links::Report> Links::Resume(const wire::Resume& resume,
@@ -113,9 +134,7 @@ std::optional<Links::Report> Links::Resume(const wire::Resume& resume,
       RefuseResume(*link, wire::kTryAgain, "a newer connection of this session is there already");
       return std::nullopt;
     case transport::AttachState::kMismatch:
-      RefuseResume(*link, CUDA_ERROR_EXTERNAL_DEVICE,
-                   "the client confirms bytes that the server never sent; install the same rgpu "
-                   "release on both");
+      RefuseMismatch(*link);
       return std::nullopt;
     case transport::AttachState::kGone:
       RefuseResume(*link, CUDA_ERROR_EXTERNAL_DEVICE, "the session has ended");

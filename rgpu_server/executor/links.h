@@ -35,8 +35,10 @@ class Links final : public transport::LaneWatcher {
   bool compresses() const { return compresses_; }
   const transport::zip::Savings& savings() const { return savings_; }
   // Returns a lane around its first connection if the session is resumable, else the connection.
+  // epoch: the number of that connection.
   std::unique_ptr<transport::Connection> Wrap(wire::LaneName name,
-                                              std::unique_ptr<transport::Connection> link);
+                                              std::unique_ptr<transport::Connection> link,
+                                              uint32_t epoch = 0);
   // From here on the lane's bytes travel as records, if the session is resumable. Returns false if
   // the client has sent bytes too early.
   bool StartRecords(wire::LaneName name, const transport::FrameReader* reader);
@@ -55,6 +57,9 @@ class Links final : public transport::LaneWatcher {
   // Returns the sentence why a lane was given up, or an empty string.
   std::string Reason() const;
 
+  // Answers a RESUME of a control lane that has no connection yet: its ATTACH was lost on the way.
+  // Returns true if the lane may begin on `link`, as link number resume.epoch.
+  static bool Begin(const wire::Resume& resume, transport::Connection& link);
   // Gives an existing lane the new connection of a RESUME. Always answers the client.
   std::optional<Report> Resume(const wire::Resume& resume,
                                std::unique_ptr<transport::Connection> link);

@@ -201,9 +201,9 @@ bool Session::MayAttach(const wire::Attach& attach) const {
          wire::SameSecret(attach.secret, assignment_.secret) && control_ == nullptr;
 }
 
-void Session::Attach(std::unique_ptr<transport::Connection> control) {
+void Session::Attach(std::unique_ptr<transport::Connection> control, uint32_t epoch) {
   if (control_ != nullptr) return;  // one per session; the destructor closes the second connection
-  control_ = links_.Wrap(wire::LaneName::kControl, std::move(control));
+  control_ = links_.Wrap(wire::LaneName::kControl, std::move(control), epoch);
   links_.StartRecords(wire::LaneName::kControl, nullptr);
   transport::FrameBuffer frame;
   frame.Begin(HandshakeHeader(wire::Handshake::kAttached));
@@ -304,11 +304,11 @@ std::optional<Links::Report> Session::Resume(const wire::Resume& resume,
                  "the RESUME names another session or has a wrong secret");
     return std::nullopt;
   }
-  if (links_.lane(resume.lane) == nullptr) {
-    // The connection with ATTACH was cut before it reached the worker. The client must attach
-    // again.
-    RefuseResume(*link, wire::kTryAgain, "the control lane is not attached yet");
-    return std::nullopt;
+  if (resume.lane == wire::LaneName::kControl && control_ == nullptr) {
+    // The connection with ATTACH was lost before it reached the worker.
+    if (!Links::Begin(resume, *link)) return std::nullopt;
+    Attach(std::move(link), resume.epoch);
+    return Links::Report{resume.lane, resume.epoch, false, 0};
   }
   return links_.Resume(resume, std::move(link));
 }

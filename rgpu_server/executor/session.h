@@ -35,7 +35,7 @@ class Session {
   // Starts the threads that read and execute commands.
   void Serve();
   // Takes the control lane and answers ATTACHED.
-  void Attach(std::unique_ptr<transport::Connection> control);
+  void Attach(std::unique_ptr<transport::Connection> control, uint32_t epoch = 0);
   // Gives a lane a new connection, or refuses the RESUME.
   std::optional<Links::Report> Resume(const wire::Resume& resume,
                                       std::unique_ptr<transport::Connection> link);

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from typing import TYPE_CHECKING, Protocol
+
+from rgpu_server.core.failures import Failures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,10 +24,39 @@ class Listener(Protocol):
 _listeners: list[Listener] = []
 
 
+class _Refusals:
+    """Bounds how many refusals are written: to be refused costs a caller nothing, so it could fill
+    the disk. What is left out is counted, and the next line says how much it was.
+    """
+
+    def __init__(self) -> None:
+        self._written = Failures(burst=100, per_minute=60.0)
+        self._left_out = 0
+
+    def left_out(self, whose: str, now: float) -> int | None:
+        """Notes a refusal. Returns how many were left out before it; None: it is left out, too."""
+        if not self._written.answered(whose, now):
+            self._left_out += 1
+            return None
+        before, self._left_out = self._left_out, 0
+        return before
+
+
+_refusals = _Refusals()
+
+
 def audit(event: str, **fields: str | float | None) -> None:
     """Writes one line; `event` is a past-tense name such as "session_opened"."""
     if _log.isEnabledFor(logging.INFO):
-        _log.info("%s", json.dumps({"event": event, **fields}, separators=(",", ":")))
+        more: dict[str, int] = {}
+        if event.endswith("_refused"):
+            whose = str(fields.get("tenant") or fields.get("peer") or "")
+            left_out = _refusals.left_out(whose, time.monotonic())
+            if left_out is None:
+                tell(event, **fields)
+                return
+            more = {"left_out": left_out} if left_out else {}
+        _log.info("%s", json.dumps({"event": event, **fields, **more}, separators=(",", ":")))
     tell(event, **fields)
 
 

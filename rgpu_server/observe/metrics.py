@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 from rgpu_common.endpoints import TcpEndpoint
@@ -22,6 +23,41 @@ if TYPE_CHECKING:
 _REQUEST_SECONDS = 5.0
 _REQUEST_BYTES = 8192
 _MAX_CONNECTIONS = 64
+# Making pages takes at most this part of the process's time, after a burst of so many seconds:
+# sessions open in the same process.
+_PART, _BURST_SECONDS = 0.1, 0.5
+
+
+class Rested:
+    """A page that may take long to make. Where it is asked for too often, everybody gets the page
+    that was made last.
+
+    clock: of the time that passes. worked: of the time that this thread has worked, because a busy
+    machine makes the page no more expensive.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], bytes],
+        clock: Callable[[], float] = time.monotonic,
+        worked: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._make = make
+        self._clock = clock
+        self._worked = worked
+        self._page = b""
+        self._left, self._at = _BURST_SECONDS, clock()
+
+    def get(self) -> bytes:
+        """Returns a new page, or the last one while the time for new pages is used up."""
+        now = self._clock()
+        self._left = min(self._left + _PART * (now - self._at), _BURST_SECONDS)
+        self._at = now
+        if self._left > 0 or not self._page:
+            began = self._worked()
+            self._page = self._make()
+            self._left -= self._worked() - began
+        return self._page
 
 
 class Metrics:
@@ -41,9 +77,9 @@ class Metrics:
                 "metrics need the package prometheus-client: python -m pip install "
                 "'rgpu-cuda[server]'"
             ) from None
-        self._render = prometheus_client.generate_latest
-        self._registry = prometheus_client.CollectorRegistry()
-        self._registry.register(collector)
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(collector)
+        self._page = Rested(lambda: prometheus_client.generate_latest(registry))
         self._authenticator = authenticator
         self._health = health
         self._server: asyncio.Server | None = None
@@ -111,7 +147,7 @@ class Metrics:
                 challenge = "WWW-Authenticate: Bearer\r\n"
                 text = b"show the access token of an operator\n"
                 return _http(401, "text/plain", text, challenge)
-            return _http(200, "text/plain; version=0.0.4", self._render(self._registry))
+            return _http(200, "text/plain; version=0.0.4", self._page.get())
         if path in (b"/health", b"/healthz"):
             status, said = self._health()
             return _http(status, "text/plain", said.encode())

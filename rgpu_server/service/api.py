@@ -110,9 +110,11 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
         bound = known().identity.may_use("")
         if bound is not None:
             await _abort(bound, context)
-        wish, ttl = wish_of(request), request.ttl_seconds
-        passes_line = known().identity.operator and not request.behind_line
-        granted = self._control.grant(tenant, request.key, wish, ttl, passes_line=passes_line)
+        wish, ttl, operator = wish_of(request), request.ttl_seconds, known().identity.operator
+        granted = self._control.grant(
+            tenant, request.key, wish, ttl,
+            passes_line=operator and not request.behind_line, by_operator=operator,
+        )  # fmt: skip
         if isinstance(granted, Refusal):
             audit("lease_refused", tenant=tenant, key=request.key, sentence=granted.sentence)
         answer = await _answered(granted, context)
@@ -133,7 +135,10 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
     ) -> lease_pb2.ResizeLeaseResponse:
         await self._may_touch(request.lease_id, context)
         change, used = change_of(request), self._observer.held_bytes(request.lease_id)
-        resized = self._control.resize(request.lease_id, change, used, kill=request.kill)
+        resized = self._control.resize(
+            request.lease_id, change, used,
+            kill=request.kill, by_operator=known().identity.operator,
+        )  # fmt: skip
         answer = await _answered(resized, context)
         return lease_pb2.ResizeLeaseResponse(
             lease=self._lease(answer.lease), ended_sessions=answer.ended_sessions

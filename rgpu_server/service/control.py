@@ -34,10 +34,13 @@ class Control:
         *,
         passes_line: bool = False,
         booked: Booked | None = None,
+        by_operator: bool = False,
     ) -> Answer | Refusal:
         """Grants a lease, or gives the one that `key` names a new end."""
         number = self._conductor.next_request()
-        event = on.LeaseRequested(number, tenant, key, wish, ttl_seconds, passes_line, booked)
+        event = on.LeaseRequested(
+            number, tenant, key, wish, ttl_seconds, passes_line, booked, by_operator
+        )
         return self._conductor.ask(number, event)
 
     def keep_alive(self, lease: str, ttl_seconds: float = 0.0) -> Answer | Refusal:
@@ -46,14 +49,22 @@ class Control:
         return self._conductor.ask(number, on.KeepAliveRequested(number, lease, ttl_seconds))
 
     def resize(
-        self, lease: str, change: Change, used: Mapping[int, int], *, kill: bool
+        self,
+        lease: str,
+        change: Change,
+        used: Mapping[int, int],
+        *,
+        kill: bool,
+        by_operator: bool,
     ) -> Answer | Refusal:
         """Changes the quota of a lease.
 
         used: session -> bytes that it holds.  kill: end the largest sessions that no longer fit.
+        by_operator: an operator or the cluster's manager asks.
         """
         number = self._conductor.next_request()
-        return self._conductor.ask(number, on.ResizeRequested(number, lease, change, used, kill))
+        event = on.ResizeRequested(number, lease, change, used, kill, by_operator)
+        return self._conductor.ask(number, event)
 
     def pause(self, lease: str, paused: bool, *, by_operator: bool) -> Answer | Refusal:
         """Pauses a lease, or lets it go on."""

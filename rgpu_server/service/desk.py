@@ -120,10 +120,13 @@ class Desk:
     def adopt(
         self, session: int, tenant: str, caller: Caller, hello: Hello, secret: bytes | None
     ) -> None:
-        """Takes over the client of a session that an earlier daemon opened."""
-        visitor = Visitor(
-            session, hello, b"", caller, tenant, None, attached=True, handed_over=True
-        )
+        """Takes over the client of a session that an earlier daemon opened.
+
+        Whether the worker has the control lane is not known: the earlier daemon may have ended with
+        an ATTACH that it had not passed on. So one more ATTACH goes to the worker, which takes no
+        second control lane.
+        """
+        visitor = Visitor(session, hello, b"", caller, tenant, None, handed_over=True)
         if secret is not None:
             visitor.secret = secret
         self._visitors[session] = visitor
@@ -172,22 +175,21 @@ class Desk:
 
     def _take(self, visitor: Visitor, connection: socket.socket, wish: Wish, whose: Who) -> None:
         """Asks the node for a session or, if the HELLO claims one, for a lease."""
-        session, hello, tenant, peer = visitor.session, visitor.hello, visitor.tenant, visitor.peer
-        container = container_of(peer, hello.container)
-        key, origin = hello.lease_key, visitor.caller.origin
+        session, hello = visitor.session, visitor.hello
+        container = container_of(visitor.peer, hello.container)
+        origin = visitor.caller.origin
+        asked = session, visitor.tenant, hello.lease_key, container, wish, origin
         claims, own, wait = claim_of(hello)
         if claims:
             if whose.bound:
                 wait = 0.0  # in line it would get a new lease once its own has ended
-            claim = ClaimRequested(
-                session, tenant, key, container, wish, origin, own, wait, whose.proved
-            )
+            claim = ClaimRequested(*asked, own, wait, whose.proved, whose.operator)
             self.claims.take(connection, claim)
             return
         self._visitors[session] = visitor
         if visitor.caller.transport == "unix" and (WishKey.RESUMABLE, 1) in hello.wishes:
             self._processes.watch(session, connection, hello.pid)
-        self._feed(SessionRequested(session, tenant, key, container, wish, origin, visitor.seam))
+        self._feed(SessionRequested(*asked, visitor.seam, whose.operator))
         if self._visitors.get(session) is visitor and not visitor.handed_over:
             self._watch(visitor)
 

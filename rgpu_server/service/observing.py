@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -10,11 +11,14 @@ from typing import TYPE_CHECKING
 
 from rgpu_common.v1 import observe_pb2, observe_pb2_grpc
 from rgpu_server.core.model import PPM
+from rgpu_server.core.turns import Turns
 from rgpu_server.identity.guard import known
 from rgpu_server.observe.seam_bits import words_of
 from rgpu_server.observe.steps import Line, Span, lines_of, span_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from grpc.aio import ServicerContext as Context
 
     from rgpu_server.observe.recorder import Recorder
@@ -26,13 +30,56 @@ MAX_SINCE_SECONDS = 366 * 86400.0
 _MAX_VALUES = 60_000
 
 
+class _Reader:
+    """Reads the record in a thread, because that may take a while, for one request at a time, even
+    if earlier callers have gone. Tenants take turns.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "record")
+        self._turns = Turns()
+        self._reading = False
+        self._numbers = itertools.count()
+        # Mark and number of each request that waits -> what wakes it.
+        self._waiting: dict[tuple[int, int], asyncio.Future[None]] = {}
+
+    async def read(self, whose: str, work: Callable[[], Callable[[], list[Line]]]) -> list[Line]:
+        """Returns what the work returns. work: called when it is the request's turn."""
+        await self._turn(whose)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work())
+        finally:
+            self._pass_on()
+
+    async def _turn(self, whose: str) -> None:
+        mark = self._turns.mark(whose)
+        if not self._reading:
+            self._reading = True
+            self._turns.serve(mark)
+            return
+        place = mark, next(self._numbers)
+        woken = self._waiting[place] = asyncio.get_running_loop().create_future()
+        try:
+            await woken
+        except asyncio.CancelledError:
+            if self._waiting.pop(place, None) is None:
+                self._pass_on()  # its turn had come
+            raise
+
+    def _pass_on(self) -> None:
+        self._reading = bool(self._waiting)
+        if self._waiting:
+            place = min(self._waiting)
+            self._turns.serve(place[0])
+            self._waiting.pop(place).set_result(None)
+
+
 class ObserveService(observe_pb2_grpc.ObserveServiceServicer):
     def __init__(self, observer: Observer, recorder: Recorder) -> None:
         self._observer = observer
         self._recorder = recorder
-        # Reads the record for one request at a time, even if earlier callers have gone.
-        self._one = asyncio.Lock()
-        self._thread = ThreadPoolExecutor(1, "record")
+        # Operators do not wait for tenants.
+        self._readers = {operator: _Reader() for operator in (True, False)}
 
     async def GetNow(
         self, request: observe_pb2.GetNowRequest, context: Context
@@ -69,13 +116,18 @@ class ObserveService(observe_pb2_grpc.ObserveServiceServicer):
             return identity.sees(whose) and tenant in ("", whose)
 
         by_lease, most = request.by_lease or bool(lease), max(_MAX_VALUES // span.steps, 1)
-        async with self._one:
-            # In a thread, because it may take a while; the copies do not change meanwhile.
+
+        def work() -> Callable[[], list[Line]]:
+            # The copies do not change while they are read.
             ring = self._recorder.ring
-            seconds = tuple(ring.seconds)
             names = {n: one for n, one in ring.series.items() if lease in ("", one.lease)}
-            work = partial(lines_of, seconds, names, span, sees=sees, by_lease=by_lease, most=most)
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            return partial(
+                lines_of, tuple(ring.seconds), names, span, sees=sees, by_lease=by_lease, most=most
+            )
+
+        origin = known().caller.origin
+        whose = origin if identity.tenant is None else f"tenant {identity.tenant}"
+        return await self._readers[identity.operator].read(whose, work)
 
     def _device(self, view: DeviceView, leases: list[LeaseView]) -> observe_pb2.DeviceNow:
         here = [lease.time for lease in leases if lease.lease.device == view.ordinal]

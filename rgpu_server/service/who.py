@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Who:
     """Whose a session is. proved: a credential says so. bound: the credential is for some leases
-    alone, so it makes none.
+    alone, so it makes none. operator: it is an operator's.
     """
 
     tenant: str
     proved: bool
     bound: bool
+    operator: bool
 
 
 def who(
@@ -41,7 +42,7 @@ def who(
             "on another server; start the pod again"
         )
         refusal = Refusal(Code.LEASE_ENDED, sentence)
-    return refusal or Who(tenant, identity.tenant is not None, bound)
+    return refusal or Who(tenant, identity.tenant is not None, bound, identity.operator)
 
 
 def container_of(peer: str, container: str) -> str:

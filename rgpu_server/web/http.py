@@ -26,6 +26,20 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
 JSON = "application/json"
+# What every answer says, also to a question that is none: scripts and styles of the page alone, no
+# frames, no other sites.
+SAFE_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "cache-control": "no-store",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +141,7 @@ class Line:
             parts.append(bytes(event.data))
 
     async def _send(self, answer: Answer, head_only: bool) -> None:
-        headers = {"content-type": answer.kind, **answer.headers}
+        headers = {**SAFE_HEADERS, "content-type": answer.kind, **answer.headers}
         if answer.stream is None:
             headers["content-length"] = str(len(answer.body))
         if answer.stream is not None or self._http.their_state is not h11.DONE:

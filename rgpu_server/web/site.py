@@ -33,18 +33,6 @@ if TYPE_CHECKING:
     from rgpu_server.service.callers import Caller
     from rgpu_server.web.changes import State
 
-# What every answer says: scripts and styles of the page alone, no frames, no other sites.
-SAFE_HEADERS = {
-    "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-}
 # How often a view that goes on asks again who looks at it: an access token may be revoked.
 _ADMIT_TURNS = 5
 # A view on which nothing changes says so much, so that proxies and browsers know that it lives.
@@ -91,12 +79,7 @@ class Site:
         await self._feed.close()
 
     async def answer(self, question: Question, caller: Caller) -> Answer:
-        """Answers a question; adds what keeps other sites out of the page."""
-        answer = await self._answer(question, caller)
-        answer.headers = {**SAFE_HEADERS, "cache-control": "no-store", **answer.headers}
-        return answer
-
-    async def _answer(self, question: Question, caller: Caller) -> Answer:
+        """Answers a question."""
         strange = strange_host(question.headers.get("host", ""), self._hosts)
         if strange:
             return told(421, strange)

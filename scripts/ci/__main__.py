@@ -1,7 +1,7 @@
 """`.ci/run [STAGE...]`: what main must always pass, on a clean checkout.
 
-The stages are those of `stages.py`; named ones run with all that they need. Logs lie in
-build/ci/logs.
+The stages are those of `stages.py`; named ones run with all that they need, and with
+--only without it. Logs lie in build/ci/logs.
 """
 
 from __future__ import annotations
@@ -80,13 +80,16 @@ def memory_cgroup() -> Iterator[Path | None]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog=".ci/run", description=__doc__)
     parser.add_argument("stages", nargs="*", metavar="STAGE", help="by default all")
+    parser.add_argument(
+        "--only", action="store_true", help="without what they need: a run before has done that"
+    )
     parser.add_argument("--list", action="store_true", help="only list the stages")
     asked = parser.parse_args()
     if asked.list:
         print("\n".join(stage.name for stage in STAGES))
         return 0
     try:
-        stages = select(STAGES, asked.stages) if asked.stages else STAGES
+        stages = select(STAGES, asked.stages, asked.only) if asked.stages else STAGES
     except ValueError as error:
         parser.error(str(error))
     os.chdir(ROOT)

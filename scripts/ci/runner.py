@@ -15,17 +15,17 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import FrameType
 
 # The kernel gives orphans of our descendants to this process, which can then end them.
 _PR_SET_CHILD_SUBREAPER = 36
 _GRACE_SECONDS = 20.0
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FAILED_LINES = 400
 # The kernel schedules idle tasks where nobody else wants the processor. Some kernels share the
 # processor among sessions first; there the session gets the least weight.
@@ -80,18 +80,13 @@ class Run:
         shutil.rmtree(self.logs, ignore_errors=True)
         self.logs.mkdir(parents=True)
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _interrupt)
+        # `_wait` takes these, so that none can arrive while a stage begins or is noted.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_INTERRUPTS})
         self._start = time.monotonic()
         busy = _busy_seconds()
         try:
             passed = self._run_all()
-        except KeyboardInterrupt:
-            self._say("interrupted")
-            passed = False
         finally:
-            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-                signal.signal(number, signal.SIG_IGN)
             self._end_all()
         self._print_table(_busy_seconds() - busy)
         return passed
@@ -103,8 +98,11 @@ class Run:
                 self._begin(outcome)
             if not self._running:
                 return True
-            ended = self._wait()
-            if ended is not None and not self._judge(*ended):
+            if self._wait() in _INTERRUPTS:
+                self._say("interrupted")
+                return False
+            judged = [self._judge(*ended) for ended in self._reap()]
+            if not all(judged):
                 return False
 
     def _ready(self) -> list[Outcome]:
@@ -139,6 +137,7 @@ class Run:
                 stderr=subprocess.STDOUT,
                 env=self.environment,
                 start_new_session=True,
+                preexec_fn=_unblock,
             )
         # os.wait4 gets its status, and Popen would look for it again.
         process.returncode = 0
@@ -147,15 +146,9 @@ class Run:
         self._running[process.pid] = outcome
         self._say(f"{stage.name}: begins ({log})")
 
-    def _wait(self) -> tuple[Outcome, int] | None:
-        """Waits for any child: the stage that ended and its status, or None for an orphan."""
-        pid, status, usage = os.wait4(-1, 0)
-        outcome = self._running.pop(pid, None)
-        if outcome is None:
-            return None
-        outcome.wall = time.monotonic() - outcome.began
-        outcome.cpu = usage.ru_utime + usage.ru_stime
-        return outcome, os.waitstatus_to_exitcode(status)
+    def _wait(self) -> int:
+        """Waits until a child has ended or a signal asks for the end; returns the signal."""
+        return signal.sigwait({signal.SIGCHLD, *_INTERRUPTS})
 
     def _judge(self, outcome: Outcome, code: int) -> bool:
         """Notes and prints how a stage ended; returns whether it passed."""
@@ -187,19 +180,21 @@ class Run:
             self._reap()
             time.sleep(0.01)
 
-    def _reap(self) -> None:
-        """Takes the status of each child that has ended."""
+    def _reap(self) -> list[tuple[Outcome, int]]:
+        """Takes the status of each child that has ended; returns the stages among them."""
+        ended = []
         while True:
             try:
-                pid, _, usage = os.wait4(-1, os.WNOHANG)
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                return ended
             if pid == 0:
-                return
+                return ended
             outcome = self._running.pop(pid, None)
             if outcome is not None:
                 outcome.wall = time.monotonic() - outcome.began
                 outcome.cpu = usage.ru_utime + usage.ru_stime
+                ended.append((outcome, os.waitstatus_to_exitcode(status)))
 
     def _print_table(self, busy: float) -> None:
         wall = time.monotonic() - self._start
@@ -224,8 +219,10 @@ class Run:
         print(f"== {elapsed // 60:02}:{elapsed % 60:02} {first}", *lines, sep="\n", flush=True)
 
 
-def select(stages: Sequence[Stage], names: Sequence[str]) -> list[Stage]:
+def select(stages: Sequence[Stage], names: Sequence[str], only: bool = False) -> list[Stage]:
     """Returns the named stages and all that they need, in the order of the list.
+
+    only: without what they need, which has passed in a run before.
 
     Raises:
         ValueError: there is no such stage.
@@ -239,8 +236,12 @@ def select(stages: Sequence[Stage], names: Sequence[str]) -> list[Stage]:
         name = left.pop()
         if name not in wanted:
             wanted.add(name)
-            left += by_name[name].after
-    return [stage for stage in stages if stage.name in wanted]
+            left += () if only else by_name[name].after
+    return [
+        replace(stage, after=tuple(name for name in stage.after if name in wanted))
+        for stage in stages
+        if stage.name in wanted
+    ]
 
 
 def _check(stages: Sequence[Stage]) -> None:
@@ -270,5 +271,6 @@ def _busy_seconds() -> float:
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+def _unblock() -> None:
+    """Lets a stage's shell get the signals that the runner has blocked for itself."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD, *_INTERRUPTS})

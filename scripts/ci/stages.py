@@ -42,6 +42,8 @@ _PACKAGES = {
     "man": "man-db",
     # ucx: finds UCX at run time; its headers are compared with our declarations.
     "/usr/include/ucp/api/ucp.h": "libucx0 libucx-dev",
+    # tests/e2e runs programs of Taichi, which loads it.
+    "/usr/lib/x86_64-linux-gnu/libX11.so.6": "libx11-6",
     # The gateway of grpc: finds nghttp2 at run time; its headers are compared likewise.
     "/usr/include/nghttp2/nghttp2.h": "libnghttp2-14 libnghttp2-dev",
 }
@@ -179,7 +181,7 @@ SKBUILD_BUILD_DIR=build/gxx SKBUILD_CMAKE_DEFINE=RGPU_WERROR=ON \\
     Stage(
         "tests",
         f"""
-without='torch expecttest containers'
+without='torch expecttest accelerate containers'
 {_REQUIRE}
 pytest --all --ignore=tests/native --ignore=tests/emu_exec --ignore=tests/kubernetes \\
   --ignore=tests/containers
@@ -191,7 +193,7 @@ pytest --all --ignore=tests/native --ignore=tests/emu_exec --ignore=tests/kubern
     Stage(
         "containers",
         f"""
-without='torch expecttest'
+without='torch expecttest accelerate'
 {_REQUIRE}
 pytest tests/containers --all --run-containers --numprocesses=0 -o faulthandler_timeout=0
 """,
@@ -200,7 +202,7 @@ pytest tests/containers --all --run-containers --numprocesses=0 -o faulthandler_
     ),
     Stage(
         "sanitizers",
-        f"without='torch expecttest'\n{_REQUIRE}\nmake sanitize",
+        f"without='torch expecttest accelerate'\n{_REQUIRE}\nmake sanitize",
         after=("tests", "sanitizers-build"),
         shown=15,
     ),
@@ -247,7 +249,7 @@ without='containers'
 {_REQUIRE}
 # It comes last: it is large, and its nvJitLink has numba-cuda send machine code. Any build will do:
 # its CPU part stands in for a GPU.
-pip install --quiet 'torch>=2.13,<2.14' expecttest
+pip install --quiet 'torch>=2.13,<2.14' expecttest accelerate
 pytest --all -n 2 tests/arrays/test_torch_*.py tests/arrays/test_daemon.py \\
   tests/arrays/test_private_folder.py tests/arrays/test_lost_node.py
 """,

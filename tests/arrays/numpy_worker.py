@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from rgpu_common.arrays.line import Line, LineError
-from rgpu_server.arrays.confine import confine, limit_memory, preload, use_threads
+from rgpu_server.arrays.ceiling import Ceiling
+from rgpu_server.arrays.confine import confine, preload, use_threads
 from rgpu_server.arrays.device import Device, EventClock
 from rgpu_server.arrays.engine import Engine
 from rgpu_server.arrays.kernels import Kernel, Kernels
@@ -131,6 +132,9 @@ class Numpy:
             return self._report
         return [self._ledger.used, self._memory.figures().used]
 
+    def room(self, size: int, beside: int) -> int:
+        return 1 << 60
+
     def words(self, error: Exception) -> str:
         return plain_words(error)
 
@@ -150,8 +154,8 @@ def serve() -> None:
     gate = Turns(page, slot, signal, EventClock(device) if "--events" in sys.argv else None)
     memory, ledger = ArrayMemory(page, slot, device.functions()), Ledger(page, slot)
     memory.install()
-    limit_memory(1 << 30)
     use_threads(2)
+    Ceiling(lambda: 1 << 30)
     library = Numpy(Kernels(device, memory, ledger, compiler, gate), memory, ledger, report)
     engine = Engine(line, library, gate)  # type: ignore[arg-type]
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from helpers.array_worker import Session, array_worker
 
 from arrays.test_kernels import SAXPY, A, V, compiled, launch, scalar
 from rgpu_common.arrays.messages import Tag
+from rgpu_common.doctor.findings import Level
 from rgpu_server.arrays import confine
+from rgpu_server.doctor import machine
 
 REFUSED = [
     "write", "make", "remove", "read", "list", "socket", "local socket", "exec", "fork",
@@ -59,6 +62,24 @@ def test_which_folders_stay_readable() -> None:
     for secret in ("/", "/etc", "/root", "/home", "/tmp", os.path.expanduser("~")):
         assert secret not in folders
     assert all(os.path.isabs(one) for one in folders)
+
+
+def test_folders_that_keep_other_users_from_pythons_modules() -> None:
+    with tempfile.TemporaryDirectory(prefix="rgpu-test-") as folder:
+        home, library = Path(folder) / "home", Path(folder) / "home" / "python" / "lib"
+        library.mkdir(parents=True)
+        Path(folder).chmod(0o755)
+        home.chmod(0o700)
+        assert confine.private([str(library)]) == [str(home)]
+        home.chmod(0o711)
+        assert confine.private([str(library)]) == []
+        library.chmod(0o750)
+        assert confine.private([str(library), str(home / "python")]) == [str(library)]
+    (found,) = machine.modules(["/home/alice"])
+    assert found.level is Level.WARNING
+    assert "below /home/alice" in found.sentence
+    assert "chmod o+x /home/alice" in found.remedy
+    assert not list(machine.modules([]))
 
 
 def test_a_thread_from_before_is_reported() -> None:

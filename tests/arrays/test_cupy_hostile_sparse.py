@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers.array_session import session
 
@@ -15,6 +17,7 @@ from rgpu_client.cupy.errors import exception
 from rgpu_client.cupyx.scipy import sparse
 from rgpu_common.arrays.messages import Tag
 from rgpu_server.arrays.cupy_library import CupyLibrary
+from rgpu_server.arrays.library import Slot
 
 WILD = (1 << 30, -1, -(1 << 30))
 A = [Tag.SLOT_OBJECT]
@@ -95,6 +98,48 @@ def test_what_is_sorted_once_need_not_be_later() -> None:
     assert matrix.toarray()[0].tolist() == [0, 4, 0, 0]
     matrix.sum_duplicates()
     assert matrix.nnz == 1
+
+
+def overlapping() -> tuple[Any, Any, Any]:
+    """Data, indices and index pointer of a matrix of 4 by 4. Its data end where the pointer does."""
+    memory = np.zeros(8)
+    starts, indices, data = memory.view(np.int32)[4:9], np.arange(4, dtype=np.int32), memory[:4]
+    starts[:] = [0, 4, 4, 4, 4]
+    indices[:] = [1, 1, 0, 0]
+    return data, indices, starts
+
+
+def test_what_a_matrix_changes_in_place_are_not_its_own_indices() -> None:
+    """The sums of data would be written to the index pointer, while SciPy goes along it."""
+    library = CupyLibrary()
+    data, indices, starts = overlapping()
+    made = library.keep(
+        library.define("sparse.compressed", ["csr", *[Slot("a")] * 3, (4, 4)], {}).call(
+            "csr", data, indices, starts, (4, 4)
+        )
+    )
+    for name in ("sum_duplicates", "sort_indices", "toarray"):
+        library.define(f"sparse.{name}", [Slot("a")], {}).call(made)
+        parts = [made.matrix.data, made.matrix.indices, made.matrix.indptr]
+        assert not any(np.shares_memory(a, b) for a, b in itertools.combinations(parts, 2))
+
+
+def test_two_matrices_of_one_operation_share_no_indices() -> None:
+    """What SciPy does to the first in place would change the second after its check."""
+    library, both = CupyLibrary(), []
+    indices, starts = np.arange(4, dtype=np.int32), np.arange(5, dtype=np.int32)
+    for _ in range(2):
+        made = library.define("sparse.compressed", ["csr", *[Slot("a")] * 3, (4, 4)], {}).call(
+            "csr", np.ones(4), indices, starts, (4, 4)
+        )
+        both.append(library.keep(made))
+    total = library.define("sparse.add", [Slot("a")] * 2, {}).call(*both)
+    assert total.toarray().tolist() == (2 * np.eye(4)).tolist()
+    assert not np.shares_memory(both[0].matrix.indices, both[1].matrix.indices)
+    # One matrix given twice is no two matrices.
+    kept = both[0].matrix.indices
+    library.define("sparse.matmul", [Slot("a")] * 2, {}).call(both[0], both[0])
+    assert both[0].matrix.indices is kept
 
 
 def test_other_operations_get_no_matrix(issuer: Issuer) -> None:

@@ -170,6 +170,8 @@ def test_indices_that_change_after_they_were_checked_are_refused(
         ("cumsum", [np.arange(3.0)], {"axis": 0, "out": np.array(3.0)}),
         ("nancumprod", [np.arange(3.0), 0, None], {"out": np.array(3.0)}),
         ("rgpu.ufunc_accumulate", ["add", np.arange(3.0)], {"out": np.array(3.0)}),
+        ("cumulative_sum", [np.arange(3.0)], {"out": np.array(3.0)}),
+        ("cumulative_prod", [np.arange(3.0)], {"axis": 0, "out": np.array(3.0)}),
         ("cupyx.scipy.ndimage.white_tophat",
          [np.array(2), np.array([[3.0]]), 0, np.array(2)], {}),
         ("cupyx.scipy.ndimage.grey_closing", [float("nan"), 3, False, 5], {}),

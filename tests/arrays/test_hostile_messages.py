@@ -87,6 +87,11 @@ def answer(served: Served) -> list[Any]:
         [[Op.COPY, 1, 2, 3, "int8", [1], "text"]],
         [[Op.COPY, 1, 0, 3, "int8", [1], b""]],
         [[Op.COPY, 0, 2, 3, "int8", [1], b""]],
+        [[Op.MARK, 0, 0, 0]],
+        [[Op.MARK, 1, -1, 0]],
+        [[Op.MARK, 1, True, 0]],
+        [[Op.MARK, 1, 1 << 63, 0]],
+        [[Op.MARK, 1, 1, []]],
     ],
 )  # fmt: skip
 def test_wrong_types_end_the_session_with_a_sentence(operations: Any) -> None:

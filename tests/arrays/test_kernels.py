@@ -268,17 +268,19 @@ def test_shapes_are_checked(session: Session, shape: tuple[list[int], list[int]]
         session.issuer.sync()
 
 
-def test_memory_of_code_is_charged_and_released(session: Session) -> None:
-    used, _ = session.issuer.ask("used")
+def test_memory_of_code_is_charged_and_released() -> None:
     source = (
         '__device__ char table[5 << 20]; extern "C" __global__ void f(char* x) { *x = table[5]; }'
     )
-    kernel = compiled(session, source, "f")
-    session.issuer.sync()
-    assert session.issuer.ask("used")[0] >= used + (5 << 20)
-    session.issuer.free(kernel)
-    too_large = compiled(session, source.replace("5 << 20", "1 << 29"), "f")
-    fails(session, too_large, "MemoryError: the lease has no room for")
+    # A session of its own: after a compilation that got no memory, it waits for each further one.
+    with array_worker() as session:
+        used, _ = session.issuer.ask("used")
+        kernel = compiled(session, source, "f")
+        session.issuer.sync()
+        assert session.issuer.ask("used")[0] >= used + (5 << 20)
+        session.issuer.free(kernel)
+        too_large = compiled(session, source.replace("5 << 20", "1 << 29"), "f")
+        fails(session, too_large, "MemoryError: the lease has no room for")
 
 
 def test_a_wild_kernel_ends_its_session_alone(session: Session) -> None:

@@ -50,7 +50,9 @@ PROGRAMS = {
         print(float(torch.linalg.det(a)), float((a @ a).exp().log().sum()))
         layer = torch.nn.Conv2d(1, 2, 3).to("rgpu")
         layer(torch.ones(1, 1, 8, 8, device="rgpu")).sum().backward()
-        print(layer.weight.grad.shape, torch.randn(3, device="rgpu").shape)
+        points = torch.rand(4, 2, device="rgpu", requires_grad=True)
+        torch.cdist(points, points.detach() + 1).sum().backward()
+        print(points.grad.shape, layer.weight.grad.shape, torch.randn(3, device="rgpu").shape)
     """,
 }
 

@@ -16,9 +16,10 @@ from helpers.array_session import Served, session
 
 from rgpu_client.arrays.issuer import Issuer, SessionLostError
 from rgpu_common.arrays.line import Line
-from rgpu_common.arrays.messages import ANSWER, OPERATIONS, Failure, Op, Tag
+from rgpu_common.arrays.messages import ANSWER, OPERATIONS, UNKNOWN_OUTPUTS, Failure, Op, Tag
 from rgpu_common.texts import harmless
 from rgpu_common.wire.frame import Kind
+from rgpu_server.arrays import engine
 from rgpu_server.arrays.library import NotOfferedError, Operation, plain_words
 
 A, V = [Tag.SLOT_OBJECT], [Tag.SLOT_VALUE]
@@ -33,6 +34,10 @@ def fail_wildly(*_: Any) -> Any:
     raise ArithmeticError(f"\x1b]0;owned\x07\x9b31m\u202ered {place!r} 0xff\nnext")
 
 
+def full(*_: Any) -> Any:
+    raise MemoryError("the lease is full")
+
+
 def iadd(to: Any, what: Any) -> None:
     to += what
 
@@ -44,6 +49,8 @@ CALLS: dict[str, Operation] = {
     "fail": Operation(fail),
     "fail wildly": Operation(fail_wildly),
     "fail second": Operation(fail, changes=(1,)),
+    "ifull": Operation(full, changes=(0,)),
+    "view": Operation(lambda a: a[:], reads=False),
     "split": Operation(lambda a, n: list(np.array_split(a, n))),
     "take": Operation(lambda a, at: a[at]),
     "shape": Operation(lambda like, shape, dtype: np.zeros(shape, dtype)),
@@ -101,6 +108,9 @@ class Plain:
 
     def answer(self, question: str, details: Sequence[Any]) -> Any:
         return self.held
+
+    def room(self, size: int, beside: int) -> int:
+        return 1 << 60
 
     def words(self, error: Exception) -> str:
         return plain_words(error)
@@ -235,6 +245,75 @@ def test_a_failed_change_in_place_is_never_read_as_old_elements(issuer: Issuer) 
     assert read(issuer, other).tolist() == [0]
     with pytest.raises(ArithmeticError):
         read(issuer, a)
+
+
+def test_changes_behind_a_failure_that_the_program_does_not_know_of_are_not_executed(
+    issuer: Issuer,
+) -> None:
+    weights = put(issuer, np.ones(3))
+    gradient = run(issuer, "fail", [weights, weights])
+    # The step goes on, because the program does not know.
+    run(issuer, "iadd", [weights, gradient], outputs=0)
+    run(issuer, "iadd", [weights, weights], outputs=0)
+    after = run(issuer, "add", [weights, weights])
+    view = run(issuer, "view", [weights], [A])
+    made = run(issuer, "shape", [2, 2], [V, [Tag.TUPLE, V, 3], [Tag.DTYPE, "int8"]])
+    with pytest.raises(ArithmeticError, match="it does not work"):
+        read(issuer, made)
+    # It has been told: the weights are those from before the step, and changes are executed again.
+    assert read(issuer, weights).tolist() == read(issuer, view).tolist() == [1, 1, 1]
+    assert read(issuer, made).shape == (2, 3)
+    # What read elements meanwhile might show old ones.
+    with pytest.raises(ArithmeticError):
+        read(issuer, after)
+    run(issuer, "iadd", [weights, weights], outputs=0)
+    assert read(issuer, weights).tolist() == [2, 2, 2]
+
+
+def test_who_waits_for_the_node_is_told_of_a_failure_that_nobody_has_read(issuer: Issuer) -> None:
+    a = put(issuer, np.ones(3))
+    run(issuer, "fail", [a, a])
+    with pytest.raises(ArithmeticError):
+        issuer.sync()
+    issuer.sync()
+
+
+@pytest.mark.parametrize("operation", ["iadd", "ifull"])
+def test_a_change_that_was_never_begun_spoils_nothing(issuer: Issuer, operation: str) -> None:
+    weights = put(issuer, np.ones(3))
+    bad = run(issuer, "fail", [weights, weights])
+    with pytest.raises(ArithmeticError):
+        read(issuer, bad)
+    run(issuer, operation, [weights, bad if operation == "iadd" else weights], outputs=0)
+    with pytest.raises((ArithmeticError, RuntimeError)):
+        read(issuer, weights)
+    assert read(issuer, weights).tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("step", ["make", "made"])
+def test_an_upload_without_room_holds_back_changes_as_well(step: str) -> None:
+    """There may be no room for the bytes that come, or on the device for what is made of them."""
+
+    class Full(Plain):
+        def make(self, dtype: str, shape: Sequence[int]) -> tuple[Any, memoryview]:
+            self.check("make", shape)
+            return super().make(dtype, shape)
+
+        def made(self, value: Any) -> Any:
+            self.check("made", value.shape)
+            return super().made(value)
+
+        def check(self, now: str, shape: Sequence[int]) -> None:
+            if now == step and shape[0] > 3:
+                raise MemoryError("the lease is full")
+
+    with session(Full(), raising) as issuer:
+        weights = put(issuer, np.ones(3))
+        put(issuer, np.ones(4))
+        run(issuer, "iadd", [weights, weights], outputs=0)
+        with pytest.raises(RuntimeError, match="the lease is full"):
+            read(issuer, weights)
+        assert read(issuer, weights).tolist() == [1, 1, 1]
 
 
 def test_what_is_not_offered_is_refused_by_name(issuer: Issuer) -> None:
@@ -443,3 +522,24 @@ def test_results_that_are_kept_before_one_fails_are_let_go() -> None:
         with pytest.raises(RuntimeError, match="the lease is full"):
             issuer.describe(ids[:1])
         assert issuer.ask("held") == 1
+
+
+def test_lists_of_results_are_counted_by_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each value of a list is an object of the worker's, whose memory no lease is charged for."""
+    monkeypatch.setattr(engine, "MOST_OBJECTS", 1000)
+    library = Plain()
+    with session(library, raising) as issuer:
+        whole = put(issuer, np.arange(300.0))
+        split = issuer.template("split", "split", [A, V], {}, UNKNOWN_OUTPUTS)
+        kept = [issuer.new_id() for _ in range(4)]
+        for one in kept:
+            issuer.run(split, [whole, 300], [one])
+        with pytest.raises(RuntimeError, match="a result of 300 values is too much"):
+            read(issuer, kept[3])
+        # A refused result is gone, and what is freed makes room.
+        assert issuer.ask("held") == 4
+        issuer.free(kept[0])
+        issuer.run(split, [whole, 300], [last := issuer.new_id()])
+        take = issuer.template("take", "take", [A, 7], {}, 1)
+        issuer.run(take, [last], [part := issuer.new_id()])
+        assert read(issuer, part) == 7

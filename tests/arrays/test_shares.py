@@ -27,8 +27,10 @@ def test_shares_hold_between_the_seams() -> None:
             array_tenant(loop, loop.lease("arrays", 0.3)) as arrays,
             driver_tenant(loop, loop.lease("driver", 0.7)) as driver,
         ):
+            # The driver's first: the client of arrays waits when it is far ahead of the node.
             for _ in range(1100):
                 driver.hold(KERNEL)
+            for _ in range(1100):
                 arrays.hold(KERNEL)
             theirs, ours = driver.runs(), arrays.runs()
         assert len(ours) == len(theirs) == 1100
@@ -75,8 +77,10 @@ def test_a_paused_lease_is_held_back() -> None:
             arrays.hold(KERNEL)
             assert len(arrays.runs()) == 1
             loop.send(lease.message(paused=True))
-            for _ in range(50):
+            # So few that the client does not wait for the node, as one that is far ahead does.
+            for _ in range(12):
                 arrays.hold(KERNEL)
+            for _ in range(50):
                 driver.hold(KERNEL)
             arrays.issuer.flush()
             assert len(driver.runs()) == 50
@@ -84,8 +88,8 @@ def test_a_paused_lease_is_held_back() -> None:
             resumed = time.time_ns()
             loop.send(lease.message(paused=False))
             ours = arrays.runs()
-        assert len(ours) == 51
-        assert len([run for run in ours if run.begin >= resumed]) >= 49
+        assert len(ours) == 13
+        assert len([run for run in ours if run.begin >= resumed]) >= 11
 
 
 def test_a_session_that_is_held_back_ends_with_its_client() -> None:
@@ -148,6 +152,7 @@ def test_sessions_of_one_lease_share_its_turn() -> None:
         ):
             for _ in range(400):
                 driver.hold(KERNEL)
+            for _ in range(400):
                 one.hold(KERNEL)
                 other.hold(KERNEL)
             theirs, ours = driver.runs(), one.runs() + other.runs()

@@ -38,6 +38,49 @@ own.start()
 own.join()
 print(own.found)
 """
+NAMES = """
+import io
+import torch
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float16)
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cuda")
+    def backward(ctx, gradient):
+        return gradient * 2
+
+def asked(x):
+    return 1 if x.is_cuda else 0
+
+model, x = torch.nn.Linear(3, 2).cuda(), torch.ones(1, 3, device="cuda", requires_grad=True)
+device, script = x.device, torch.jit.script(asked)
+print(device.type, model.weight.device.type, torch.empty(1).device.type, x.type())
+print(script(x), script(x.cpu()), script.code.count("rgpu"))
+for dtype in (torch.float16, torch.bfloat16):
+    with torch.autocast(device_type=device.type, enabled=device.type == "cuda", dtype=dtype):
+        print(model(x).dtype, torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype())
+        print(Doubled.apply(x).dtype, x.grad)
+print(torch.is_autocast_enabled(), torch.is_autocast_enabled("cuda"), model(x).dtype)
+storage = torch.cuda.FloatStorage(3)
+print(len(storage), storage.is_cuda, x.storage().is_cuda, isinstance(x.storage(), torch.cuda.FloatStorage))
+print(torch.UntypedStorage(8).cuda().device, x.cpu().is_cuda, x.cpu().type(x.type()).is_cuda)
+file = io.BytesIO()
+torch.save(x.detach(), file)
+for where in (None, lambda storage, place: print(place) or storage):
+    file.seek(0)
+    print(torch.load(file, map_location=where).device)
+for call in (lambda: torch.cuda.FloatTensor(3), lambda: torch.cuda.current_blas_handle()):
+    try:
+        print(call())
+    except (RuntimeError, TypeError, AttributeError, AssertionError):
+        print("refused")
+torch.cuda.init()
+torch.cuda._lazy_init()
+"""
 START = """
 import runpy, sys
 sys.path.insert(0, sys.argv[2])
@@ -82,6 +125,29 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 @pytest.mark.slow
 def test_threads_that_a_program_starts_say_cuda_too(said: list[str]) -> None:
     assert said[:2] == ["[0.0, 3.0, 6.0]", "12.0"]
+
+
+@pytest.mark.slow
+def test_what_a_program_asks_about_cuda_is_true_of_the_node(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(NAMES)
+    said = output("-c", START, str(program), str(Path(__file__).parent.parent)).splitlines()
+    assert said == [
+        "cuda cuda cpu torch.cuda.FloatTensor",
+        "1 0 1",
+        "torch.float16 True torch.float16",
+        "torch.float16 None",
+        "torch.bfloat16 True torch.bfloat16",
+        "torch.float16 None",
+        "False False torch.float32",
+        "3 True True True",
+        "rgpu:0 False True",
+        "rgpu:0",
+        "cuda:0",
+        "cpu",
+        "refused",
+        "refused",
+    ]
 
 
 @pytest.mark.slow

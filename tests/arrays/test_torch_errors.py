@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.needs import import_needed
@@ -48,21 +49,91 @@ def test_errors_have_the_type_the_text_and_the_line(issuer: Issuer) -> None:
 def test_a_full_lease_is_pytorchs_own_error() -> None:
     with torch_session(1 << 20) as issuer:
         kept = torch.zeros(1 << 17, device="rgpu")
-        more = torch.zeros(1 << 18, device="rgpu")
-        with pytest.raises(
-            torch.OutOfMemoryError, match=r"CUDA out of memory\. Tried to allocate 1\.00 MiB"
-        ):
-            more.sum().item()
+        full = r"CUDA out of memory\. Tried to allocate 1\.00 MiB"
+        for make in (torch.zeros, torch.empty, torch.randn):
+            with pytest.raises(torch.OutOfMemoryError, match=full):
+                make(1 << 18, device="rgpu")
         assert torch.rgpu.mem_get_info() == ((1 << 20) - (1 << 19), 1 << 20)
         with pytest.raises(torch.cuda.OutOfMemoryError):
-            torch.ones(1 << 18).to("rgpu").sum().item()
-        del kept, more
+            torch.ones(1 << 18).to("rgpu")
+        with pytest.raises(torch.OutOfMemoryError):
+            kept.resize_(1 << 19)
+        assert kept.sum().item() == 0
+        del kept
         issuer.sync()
         assert torch.rgpu.memory_allocated() == 0
         assert torch.zeros(1 << 17, device="rgpu").sum().item() == 0
         for _ in range(20):
             torch.zeros(1 << 16, device="rgpu").add_(1)
         assert torch.ones(1, device="rgpu").item() == 1
+
+
+@pytest.mark.parametrize("make", [torch.ones, torch.empty])
+def test_a_program_finds_how_many_tensors_fit(make: Any) -> None:
+    with torch_session(1 << 20):
+        kept: list[Any] = []
+        while len(kept) < 8:
+            kept.append(make(1 << 15, device="rgpu"))
+        with pytest.raises(torch.OutOfMemoryError):
+            make(1 << 15, device="rgpu")
+        del kept[0]
+        kept.append(make(1 << 15, device="rgpu"))
+        # What was only claimed is there when it is used.
+        assert [one.fill_(3).cpu()[-1].item() for one in kept] == [3.0] * 8
+
+
+def test_a_step_that_does_not_fit_raises_where_it_allocates() -> None:
+    with torch_session(1 << 20):
+        model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)).to("rgpu")
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+        def step(rows: int) -> None:
+            optimizer.zero_grad()
+            model(torch.ones(rows, 64, device="rgpu")).square().mean().backward()
+            optimizer.step()
+
+        rows, largest = 8, 0
+        before = [one.detach().clone() for one in model.parameters()]
+        try:
+            while rows < 1 << 20:
+                step(rows)
+                before = [one.detach().clone() for one in model.parameters()]
+                rows, largest = 2 * rows, rows
+        except torch.OutOfMemoryError:
+            pass
+        assert 64 <= largest < 2048
+        after = [one.detach() for one in model.parameters()]
+        assert all(torch.equal(a.cpu(), b.cpu()) for a, b in zip(before, after, strict=True))
+        step(largest // 2)
+        torch.rgpu.synchronize()
+
+
+def test_a_step_that_has_failed_leaves_the_weights_and_the_optimizer(issuer: Issuer) -> None:
+    torch.manual_seed(0)
+    rows = torch.nn.Embedding(4, 3).to("rgpu")
+    layer = torch.nn.Linear(3, 1).to("rgpu")
+    parameters = [*rows.parameters(), *layer.parameters()]
+    optimizer = torch.optim.AdamW(parameters, 1e-2)
+
+    def step(*numbers: int) -> float:
+        optimizer.zero_grad()
+        loss = layer(rows(torch.tensor(numbers, device="rgpu"))).square().mean()
+        loss.backward()
+        optimizer.step()
+        return float(loss.item())
+
+    def state() -> list[list[float]]:
+        moments = [one["exp_avg"] for one in optimizer.state.values()]
+        return [one.detach().flatten().tolist() for one in (*parameters, *moments)]
+
+    step(1, 2)
+    before = state()
+    # Only the node can find it. The client has issued the whole step when it reads the loss.
+    with pytest.raises(IndexError, match="out of range"):
+        step(1, 9)
+    assert state() == before
+    assert step(1, 2) > 0
+    assert state() != before
 
 
 def test_another_release_is_refused(monkeypatch: pytest.MonkeyPatch, issuer: Issuer) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -137,6 +139,85 @@ def test_wrong_arguments_are_refused_by_a_session_that_lives_on() -> None:
         assert issuer.ask("version")
 
 
+def view(issuer: Issuer, base: int, dtype: str, *shape: int) -> int:
+    """A view of the first elements of a tensor as others, in Fortran's order."""
+    v, made = [Tag.SLOT_VALUE], issuer.new_id()
+    stride = [1, *shape[:-1]]
+    several = [Tag.LIST, *[v] * len(shape)]
+    arguments = [[Tag.SLOT_OBJECT], [Tag.DTYPE, dtype], 0, several, several, v]
+    template = issuer.template(("view", dtype, shape), "rgpu::view", arguments, {}, 1)
+    issuer.run(template, [base, *shape, *stride, 0], [made])
+    return made
+
+
+def test_a_result_does_not_change_the_pivots_that_were_checked() -> None:
+    """The operator writes the right side to its result before it goes along the pivots."""
+    with torch_session(1 << 28) as issuer:
+        slots: list[Any] = []
+        for value in (torch.eye(3), i(1, 2, 3, 0, 0, 0).int(), t(3, 1)):
+            node(issuer, value, slots)
+        factors, memory, right = slots
+        pivots, out = view(issuer, memory, "int32", 3), view(issuer, memory, "float32", 3, 1)
+        o = [Tag.SLOT_OBJECT]
+        template = issuer.template("solve", "aten::linalg_lu_solve.out", [o, o, o], {"out": o}, 0)
+        issuer.run(template, [factors, pivots, right, out], [])
+        answer = bytearray(12)
+        issuer.read(out, lambda dtype, shape: memoryview(answer))
+        assert torch.frombuffer(answer, dtype=torch.float32).tolist() == [1, 1, 1]
+
+
 def test_every_guarded_operator_is_listed() -> None:
     listed = {name.removeprefix("aten::") for name in Allowed.installed().names}
     assert set(GUARDS) <= listed | {name.partition(".")[0] for name in listed}
+
+
+# Calls each operator of the list with simple arguments, which many refuse, as a worker does.
+EVERY_OPERATOR = """
+import sys
+from rgpu_common.arrays.seams import Seam
+from rgpu_server.arrays import confine, equipment
+confine.single_thread()
+equipment._warm_torch()
+import torch
+from rgpu_server.arrays.torch_allowed import Allowed, resolved
+from rgpu_server.arrays.torch_cells import STAND_INS
+from rgpu_server.arrays.torch_guards import guarded
+
+VALUES = {"int": 1, "float": 0.5, "bool": False, "number": 1, "str": "none", "List[int]": [1, 1],
+          "List[bool]": [True], "List[float]": [1.0]}
+BASES = torch.rand(3, 3), torch.tensor([0, 1, 2]), torch.rand(3, 3, dtype=torch.complex64)
+
+def given(argument, base):
+    kind = str(argument.type)
+    if argument.has_default_value():
+        return argument.default_value
+    if "Tensor" in kind:
+        return [base, base.clone()] if "List" in kind else base.clone()
+    return VALUES.get(kind)
+
+called, before = 0, set(sys.modules)
+with torch.inference_mode():
+    for name in sorted(Allowed.installed().names):
+        operator = resolved(name)
+        schema = operator._schema
+        call = guarded(name, STAND_INS.get(name, operator._op), schema)
+        for base in BASES:
+            plain = [given(one, base) for one in schema.arguments if not one.kwarg_only]
+            named = {one.name: given(one, base) for one in schema.arguments
+                     if one.kwarg_only and not one.has_default_value()}
+            try:
+                call(*plain, **named)
+                called += 1
+            except Exception:
+                pass
+print(called > 1000, sorted(set(sys.modules) - before)[:20])
+"""
+
+
+def test_no_operator_imports_what_a_worker_may_not_be_able_to_read() -> None:
+    """A worker imports before it gives up its rights; Python may lie in somebody's home."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", EVERY_OPERATOR], cwd="/", text=True, capture_output=True,
+        timeout=150, check=False,
+    )  # fmt: skip
+    assert done.stdout.split("\n")[-2] == "True []", done.stderr[-2000:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,10 +11,9 @@ from helpers.needs import import_needed
 
 torch = import_needed("torch")
 
-from helpers.array_session import session  # noqa: E402
+from helpers.array_session import A, put, refused, run, session  # noqa: E402
 from helpers.torch_node import Quota  # noqa: E402
 
-from arrays.test_torch_hostile import A, put, refused  # noqa: E402
 from rgpu_client.arrays.issuer import Issuer  # noqa: E402
 from rgpu_common.arrays.messages import UNKNOWN_OUTPUTS, Tag  # noqa: E402
 from rgpu_server.arrays.torch_library import TorchLibrary  # noqa: E402
@@ -83,6 +83,47 @@ def test_a_division_that_ends_processes_is_refused(issuer: Issuer) -> None:
     for name, keywords in (("lcm", {}), ("div.Tensor_mode", {"rounding_mode": "trunc"})):
         slots = [put(issuer, least), put(issuer, torch.tensor([-1]))]
         refused(issuer, "out of range", f"aten::{name}", slots, [A, A], **keywords)
+
+
+def state(left: int, place: int) -> Any:
+    """The state of a generator, with so many numbers left and one more, and the next one's place."""
+    made = torch.Generator().manual_seed(5).get_state()
+    struct.pack_into("=iiQ", made.numpy(), 8, left, 1, place)
+    return made
+
+
+def set_state(issuer: Issuer, given: Any) -> None:
+    run(issuer, "rgpu::set_state", [put(issuer, given)], [None, A], outputs=0)
+    issuer.sync()
+
+
+@pytest.mark.parametrize(
+    ("left", "place"),
+    [(624, 624), (624, 2), (300, 400), (2, 624), (1, 625), (0, 0), (-1, 0), (625, 0), (9, 1 << 40)],
+)
+def test_a_generator_draws_no_numbers_from_beyond_its_block(
+    issuer: Issuer, left: int, place: int
+) -> None:
+    with pytest.raises(RuntimeError, match="no state of a generator: give one that get_state"):
+        set_state(issuer, state(left, place))
+
+
+def test_other_tensors_are_no_states(issuer: Issuer) -> None:
+    for given in (torch.zeros(3, dtype=torch.uint8), torch.zeros(5056), state(1, 0).reshape(2, -1)):
+        with pytest.raises(RuntimeError, match="no state of a generator"):
+            set_state(issuer, given)
+
+
+def test_every_state_that_a_generator_has_is_taken(issuer: Issuer) -> None:
+    before = torch.get_rng_state()
+    try:
+        for drawn in (0, 1, 2, 622, 623, 624, 625, 1248):
+            there = torch.Generator().manual_seed(3)
+            torch.rand(drawn, generator=there)
+            set_state(issuer, there.get_state())
+            assert torch.equal(torch.rand(1300), torch.rand(1300, generator=there))
+    finally:
+        torch.set_rng_state(before)
 
 
 def trusted(issuer: Issuer, name: str, arguments: Any, wild: int) -> None:

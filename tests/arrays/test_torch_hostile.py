@@ -12,7 +12,7 @@ from helpers.needs import import_needed
 
 torch = import_needed("torch")
 
-from helpers.array_session import Served, session  # noqa: E402
+from helpers.array_session import A, Served, put, refused, run, session  # noqa: E402
 from helpers.torch_node import Quota  # noqa: E402
 from helpers.torch_session import torch_session  # noqa: E402
 
@@ -25,7 +25,7 @@ from rgpu_server.arrays.torch_layout import Layouts  # noqa: E402
 from rgpu_server.arrays.torch_library import TorchLibrary  # noqa: E402
 from rgpu_server.arrays.torch_memory import Accounts  # noqa: E402
 
-A, V = [Tag.SLOT_OBJECT], [Tag.SLOT_VALUE]
+V = [Tag.SLOT_VALUE]
 TOTAL = 1 << 24
 
 
@@ -38,31 +38,6 @@ def quota() -> Quota:
 def issuer(quota: Quota) -> Iterator[Issuer]:
     with session(TorchLibrary(quota, TOTAL)) as made:
         yield made
-
-
-def put(issuer: Issuer, value: Any) -> int:
-    made = issuer.new_id()
-    data = value.contiguous()
-    issuer.put(made, str(data.dtype)[6:], list(data.shape), memoryview(data.numpy()).cast("B"))
-    return made
-
-
-def run(
-    issuer: Issuer, name: str, slots: Any, arguments: Any, outputs: int = 1, **keywords: Any
-) -> int:
-    made = issuer.new_id()
-    key = (name, str(arguments), str(keywords), outputs)
-    issuer.run(
-        issuer.template(key, name, arguments, keywords, outputs), slots, [made] if outputs else []
-    )
-    return made
-
-
-def refused(issuer: Issuer, why: str, *rest: Any, **keywords: Any) -> None:
-    made = run(issuer, *rest, **keywords)
-    with pytest.raises(RuntimeError, match=why):
-        issuer.describe([made])
-    issuer.free(made)
 
 
 @pytest.mark.parametrize(
@@ -202,12 +177,16 @@ def test_objects_of_other_kinds_are_refused(issuer: Issuer) -> None:
 
 
 def test_storages_stay_within_the_lease(issuer: Issuer, quota: Quota) -> None:
+    def resize(size: object) -> None:
+        """After the first refusal the client waits for each at once."""
+        run(issuer, "rgpu::resize_storage", [a, size], [A, V], outputs=0)
+        issuer.sync()
+
     a = put(issuer, torch.ones(2))
     issuer.sync()
     for size in (TOTAL + 1, -1, 1 << 60, "x", None):
-        run(issuer, "rgpu::resize_storage", [a, size], [A, V], outputs=0)
         with pytest.raises(RuntimeError):
-            issuer.sync()
+            resize(size)
         a = put(issuer, torch.ones(2))
     refused(
         issuer,

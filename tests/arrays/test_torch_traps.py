@@ -61,13 +61,6 @@ def test_a_deep_copied_module_trains_alone(issuer: Issuer) -> None:
         copy.deepcopy(first.weight * 2)
 
 
-def test_storages_are_refused_with_a_sentence(issuer: Issuer) -> None:
-    storage = sent(3).untyped_storage()
-    for call in (storage.clone, storage.cpu, lambda: copy.deepcopy(storage), storage.tolist):
-        with pytest.raises(NotImplementedError, match="has no memory here"):
-            call()
-
-
 # Saving
 
 
@@ -295,8 +288,18 @@ def test_there_is_no_pointer(issuer: Issuer) -> None:
         torch.utils.dlpack.to_dlpack(sent(2))
     with pytest.raises(BufferError, match=r"use tensor\.cpu"):
         torch.from_dlpack(sent(2))
-    a = sent(2)
-    assert a.share_memory_() is a
+
+
+def test_quantized_dtypes_are_refused_at_the_call(issuer: Issuer) -> None:
+    for call in (
+        lambda: torch.quantize_per_tensor(sent(3), 0.1, 0, torch.quint8),
+        lambda: torch.quantize_per_tensor_dynamic(sent(3), torch.qint8, False),
+        lambda: torch.quantize_per_channel(
+            sent(2, 3), torch.ones(2, device="rgpu"), sent(2).long(), 0, torch.qint32
+        ),
+    ):
+        with pytest.raises(NotImplementedError, match="quantized dtype torch"):
+            call()
 
 
 @pytest.mark.parametrize("grad", [True, False])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from rgpu_client.arrays import uploads
 from rgpu_client.arrays.issuer import Issuer
 from rgpu_client.arrays.uploads import LEAST_BYTES, MISSES, MOST, SLOW, Uploads
 from rgpu_common.arrays.messages import Tag
+from rgpu_server.arrays import engine
 
 SIZE = LEAST_BYTES // 8
 A, V = [Tag.SLOT_OBJECT], [Tag.SLOT_VALUE]
@@ -61,6 +63,62 @@ def test_the_same_elements_are_sent_once(issuer: Issuer, sent: Callable[[], int]
     # The newest is looked at, so this is found although the first one has changed.
     assert np.array_equal(read(issuer, put(issuer, value)), value)
     assert sent() == 1
+
+
+class Noting:
+    """A gate that knows whether the session has its turn, and what happened outside of it."""
+
+    def __init__(self) -> None:
+        self.turn = False
+        self.done: dict[str, bool] = {}
+
+    def enter(self) -> None:
+        self.turn = True
+
+    def leave(self) -> None:
+        self.turn = False
+
+    def note(self, what: str) -> None:
+        self.done[what] = self.turn
+
+
+class Noted(Plain):
+    """A library, and a hash, that say when they do what takes as long as an array is large."""
+
+    def __init__(self, gate: Noting) -> None:
+        super().__init__()
+        self._gate = gate
+
+    def elements(self, value: Any) -> Any:
+        self._gate.note("read")
+        return super().elements(value)
+
+    def made(self, value: Any) -> Any:
+        self._gate.note("keep")
+        return super().made(value)
+
+    def sha256(self, data: Any) -> Any:
+        self._gate.note("hash")
+        return hashlib.sha256(data)
+
+
+def test_a_copy_on_the_node_is_the_leases_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has no turn would compute by it: each copy hashes an array, and makes one."""
+    monkeypatch.setattr(uploads, "SLOW", float("inf"))
+    gate = Noting()
+    library = Noted(gate)
+    monkeypatch.setattr(engine, "hashlib", library)
+    with session(library, gate=gate) as issuer:
+        value = numbers()
+        first = put(issuer, value)
+        issuer.sync()
+        assert gate.done == {"keep": True}
+        gate.done.clear()
+        second = put(issuer, value)
+        issuer.sync()
+        assert gate.done == {"read": True, "hash": True, "keep": True}
+        assert first != second
+        assert not gate.turn
 
 
 def test_what_has_changed_on_the_node_is_sent_again(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import socket
 from typing import Any
 
@@ -60,4 +61,22 @@ def test_the_client_and_the_daemon_hear_why(
     assert sentence.encode() in told.head
     assert control.reason
     client.close()
+    line.close()
+
+
+def test_a_worker_ends_with_its_client_whatever_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: queue.Queue[int] = queue.Queue()
+    monkeypatch.setattr(os, "_exit", left.put)
+    ours, theirs = socket.socketpair()
+    watched = os.dup(theirs.fileno())
+    line, control = Line.adopted(theirs.detach()), Control()
+    session: Any = Session(control, None, line)  # type: ignore[arg-type]
+    session.end_with_client(watched)
+    # Operations that nobody has read yet do not hide that their sender has gone.
+    ours.sendall(b"operations")
+    assert left.empty()
+    ours.close()
+    assert left.get(timeout=60) == 0
+    assert control.reason == "the client ended the connection"
+    os.close(watched)
     line.close()

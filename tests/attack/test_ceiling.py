@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
+from helpers.ends import plant
 from helpers.preload import preload
 from helpers.waiting import wait_until
 from worker.client import SECONDS, Gone
@@ -19,6 +21,7 @@ def test_a_defect_in_the_charge_stops_at_the_ceiling(tmp_path: Path) -> None:
     """The library touches no page of its memory: the ceiling bounds the memory that the worker may
     map.
     """
+    plant(signal.SIGABRT)  # the worker ends so where an allocation of its own finds no memory
     report = tmp_path / "report"
     defect = preload(HERE / "hoard.cc", tmp_path) | {"HOARD_REPORT": str(report)}
     with pooled("--no-sandbox", **defect) as warm, pooled("--no-sandbox") as beside:

@@ -170,8 +170,6 @@ def test_a_whole_card_is_all_of_it() -> None:
         ({"quota": lease_pb2.Quota(memory_ppm=PPM + 1)}, "0% to 100%"),
         ({"cards": 1 << 31}, "ask for 1 to"),
         ({"gang": "g", "gang_size": 0}, "1 to 1024"),
-        ({"waited_seconds": float("nan")}, "0 seconds or more"),
-        ({"waited_seconds": -1.0}, "0 seconds or more"),
         ({"farthest": cluster_pb2.REACH_LOCAL}, "leave --local out"),
         ({"farthest": cluster_pb2.REACH_PASSTHROUGH}, "ask for a whole card"),
         (

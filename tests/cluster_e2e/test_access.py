@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ class Guarded:
         config = folder / "rgpu.toml"
         config.write_text(ALWAYS)
         self.options = ("--tokens", str(tokens), "--config", str(config))
+        self.servers: dict[str, Server] = {}
         self._folder = folder
         self._stack = stack
         self.manager = stack.enter_context(
@@ -45,12 +47,13 @@ class Guarded:
         token = self._folder / f"token-{len(list(self._folder.iterdir()))}"
         token.write_text(self.of.get(tenant, tenant) + "\n")
         token.chmod(0o600)
-        return self._stack.enter_context(
+        self.servers[name] = self._stack.enter_context(
             node(
                 self.manager.address, name, token.with_suffix(".state"), *self.options,
                 "--join-token", str(token),
             )
         )  # fmt: skip
+        return self.servers[name]
 
     def ask(self, tenant: str, *words: str) -> subprocess.CompletedProcess[str]:
         """Runs a command with the token of a tenant."""
@@ -110,6 +113,31 @@ def test_nobody_asks_for_another_tenant(guarded: Guarded) -> None:
     )  # fmt: skip
     assert done.returncode != 0
     assert "cannot ask for tenant 'bob'" in done.stderr
+
+
+def test_nobody_gets_past_the_manager_at_its_nodes(guarded: Guarded) -> None:
+    """Otherwise a quota of the manager would bind only those who ask the manager."""
+    server = guarded.servers["gpu1"].tcp
+    alice, root = ({"RGPU_TOKEN": guarded.of[tenant]} for tenant in ("alice", "root"))
+    done = run_rgpu_plain("run", "--server", server, "--share", "90%", "--", "true", **alice)
+    assert done.returncode != 0
+    assert "ask the manager with `rgpu run --manager`" in done.stderr
+    small = ("--share", "20%", "--memory", "64MiB")
+    done = run_rgpu_plain("lease", "grant", "mine", "--server", server, *small, **alice)
+    assert "ask the manager with `rgpu run --manager`" in done.stderr
+    with started(guarded.manager.address, "-v", *small, **alice) as run:
+        where(run)
+        leases = json.loads(
+            run_rgpu_plain("lease", "list", "--server", server, "--json", **alice).stdout
+        )["leases"]
+        (lease,) = (one["lease_id"] for one in leases)
+        resize = ("lease", "resize", lease, "--server", server, "--share")
+        done = run_rgpu_plain(*resize, "90%", **alice)
+        assert done.returncode != 0
+        assert "a lease grows only for the manager or an operator" in done.stderr
+        assert run_rgpu_plain(*resize, "10%", **alice).returncode == 0
+        assert run_rgpu_plain(*resize, "90%", **root).returncode == 0
+        assert ended(run)[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -259,7 +259,6 @@ def submit(**more: Any) -> cluster_pb2.SubmitRequest:
     [
         {"request_id": "x" * 65}, {"request_id": "\x00" * 20}, {"cards": 1 << 30},
         {"model": "x" * 200}, {"pool": "\n"}, {"gang": "g", "gang_size": 1 << 31},
-        {"waited_seconds": float("nan")}, {"waited_seconds": -1.0},
         {"quota": lease_pb2.Quota(memory_bytes=(1 << 64) - 1)},
         {"quota": lease_pb2.Quota(share_request_ppm=(1 << 32) - 1)},
         {"neighbours": agent_pb2.Neighbours(exclusion="x" * 100_000)},

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from helpers.nodes import Nodes, check_books, configured, ended, started, where
+from helpers.nodes import STAYS, Nodes, check_books, configured, ended, started, where
 from helpers.waiting import wait_until
 
 from rgpu_common.units import PPM
@@ -32,6 +32,15 @@ while not select.select([sys.stdin], [], [], 0)[0]:
     launched += 1
 counted = int.from_bytes(cuda.download(address, 4), "little")
 print("right" if counted == launched * 128 else f"wrong: {counted} of {launched}")
+"""
+# Asks again while its server starts again.
+RETRYING = f"""
+import time
+until = time.monotonic() + 60
+# CUDA_ERROR_DEVICE_UNAVAILABLE
+while cuda.result("cuInit", 0) == 46 and time.monotonic() < until:
+    time.sleep(0.02)
+{STAYS}
 """
 
 
@@ -152,7 +161,7 @@ def test_a_server_that_dies_while_its_programs_count_harms_none_of_them(nodes: N
         with ExitStack() as stack:
             busy = [stack.enter_context(started(address, *ELASTIC, source=COUNTING)) for _ in RACKS]
             there = dict(where(run) for run in busy)
-            late = stack.enter_context(started(address, *LATE))
+            late = stack.enter_context(started(address, *LATE, source=RETRYING))
             shrinks(nodes, list(there.values()))
             for name in RACKS:
                 is_killed(nodes, name)

@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from helpers.command import WEAK_ISOLATION
 from helpers.command import run_rgpu_plain as rgpu
 from helpers.granting import granting
 
@@ -195,9 +196,13 @@ def test_a_variable_that_makes_no_sense() -> None:
         assert done.stderr.startswith(f"rgpu: RGPU_{name}: '{text}' ")
 
 
+# Where the tests' user is not root, other measures would be asked for first.
+SERVE_CUDA = ("serve", "--listen", "127.0.0.1:0", "--device", "cuda", WEAK_ISOLATION)
+
+
 def test_a_driver_that_is_not_there(tmp_path: Path) -> None:
     missing = tmp_path / "libcuda.so.1"
-    done = rgpu("serve", "--listen", "127.0.0.1:0", "--device", "cuda", RGPU_LIBCUDA=str(missing))
+    done = rgpu(*SERVE_CUDA, RGPU_LIBCUDA=str(missing))
     assert done.returncode == 1
     assert "libcuda.so.1 was not found" in done.stderr
 
@@ -206,7 +211,7 @@ def test_our_own_library_is_not_served() -> None:
     from rgpu_client import library_path
 
     shim = library_path() / "libcuda.so.1"
-    done = rgpu("serve", "--listen", "127.0.0.1:0", "--device", "cuda", RGPU_LIBCUDA=str(shim))
+    done = rgpu(*SERVE_CUDA, RGPU_LIBCUDA=str(shim))
     assert done.returncode == 1
     assert "is rgpu's own client library, not NVIDIA's driver" in done.stderr
 

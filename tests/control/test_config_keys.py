@@ -26,7 +26,7 @@ OPTIONS = [row.option for row in ROWS if row.option]
 NO_KEYS = {
     "slots", "keep_place_seconds", "max_claims", "max_waiting", "max_wait_seconds",
     "max_ttl_seconds", "max_starting", "max_start_failures", "first_back_off_seconds",
-    "max_back_off_seconds",
+    "max_back_off_seconds", "member",
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from helpers import clients
+from helpers.needs import needs
 from helpers.server import Server, rgpu_command, run_client
 
 import netprobe
@@ -51,6 +52,7 @@ def command_lines() -> bytes:
     return b"\n".join(found)
 
 
+@needs("root")  # who may read the environment of a process that shows nobody its memory
 def test_an_access_token_is_nowhere_but_with_its_client(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -343,3 +343,17 @@ def test_stopping_for_good_ends_sessions_too() -> None:
     assert do.EndSession(1, 7, "the server was stopped by its operator") in n.handle(
         on.StopRequested(end_sessions=True), 2.0
     )
+
+
+def test_tenants_take_turns_for_the_next_worker() -> None:
+    n = node(Policy(warm_workers=0, max_starting=1, settle_seconds=0))
+    for session in range(1, 21):
+        n.handle(ask(session, f"run-{session}", memory_bytes=1 << 20), 0.0)
+    n.handle(on.SessionRequested(21, "bob", "run", "box", Wish(memory_bytes=1 << 20)), 0.0)
+    order = []
+    for worker in range(1, 6):
+        for action in n.handle(on.WorkerReady(worker), 1.0):
+            if isinstance(action, do.AssignWorker):
+                order.append(action.session)
+                n.handle(on.SessionOpened(worker), 1.0)
+    assert order == [1, 21, 2, 3, 4]

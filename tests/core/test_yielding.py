@@ -33,9 +33,15 @@ class ResizingDesk(Desk):
     used = 0
 
     def resize(
-        self, lease: str, change: Change, used: Mapping[int, int], *, kill: bool
+        self,
+        lease: str,
+        change: Change,
+        used: Mapping[int, int],
+        *,
+        kill: bool,
+        by_operator: bool,
     ) -> do.Answer | Refusal:
-        return self._ask(on.ResizeRequested(1, lease, change, used, kill))
+        return self._ask(on.ResizeRequested(1, lease, change, used, kill, by_operator))
 
     def look(self) -> None:
         for lease in self._node.leases:

@@ -60,10 +60,13 @@ def strike(random_source: random.Random, server: Server, proxy: CuttingProxy) ->
         elif what == "connection":
             proxy.cut(60)
         else:
-            for worker in server.children():
+            workers = server.children()
+            for worker in workers:
                 # The process may have ended since it was listed.
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(worker, signal.SIGKILL)
+            # The server must not give a worker that is dead already to the next client.
+            wait_until(lambda: not {*workers} & {*server.children()})
         output, errors = client.communicate(timeout=60)
     finally:
         client.kill()

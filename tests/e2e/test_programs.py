@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from helpers.counts import count
+from helpers.needs import needs
 from helpers.server import TRANSPORTS, Server, run_client
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -57,8 +58,10 @@ def _pairs() -> list[Any]:
         marks = [] if isinstance(transport, str) else list(transport.marks)
         for number, program in enumerate(NAMES):
             turn = others[number % len(others)] if number < 2 * len(others) else "shm"
-            mark = [] if transport in ("shm", turn) else [pytest.mark.full]
-            pairs.append(pytest.param(name, program, marks=[*marks, *mark], id=f"{name}-{program}"))
+            more = [] if transport in ("shm", turn) else [pytest.mark.full]
+            if program.startswith("taichi"):
+                more.append(needs("libx11"))
+            pairs.append(pytest.param(name, program, marks=[*marks, *more], id=f"{name}-{program}"))
     return pairs
 
 
@@ -71,7 +74,8 @@ def test_program(runs: dict[tuple[str, str], Run], transport: str, program: str)
 
 def test_sessions_at_once(server: Server) -> None:
     command = [str(Path(sys.executable).parent / "rgpu"), "run", "--server", server.tcp]
-    command += ["--memory", "200MiB", "--"]  # each run has a lease of its own
+    # Each run has a lease of its own. The leases of the last programs may not have ended yet.
+    command += ["--memory", "100MiB", "--"]
     programs = [str(PROGRAMS / name) for name in ("numba_saxpy.py", "numba_reduce.py")]
     running = [
         subprocess.Popen(

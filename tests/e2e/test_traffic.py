@@ -74,6 +74,7 @@ cuda("cuStreamWaitValue32_v2", stream, flag, 1, 0)
 cuda("cuMemcpyDtoDAsync_v2", second, first, c_size_t(65536), stream)
 cuda("cuMemcpyDtoHAsync_v2", pinned, second, c_size_t(65536), stream)
 cuda("cuMemcpyHtoDAsync_v2", first, pinned, c_size_t(65536), stream)
+assert cuda.result("cuStreamQuery", stream) == 600  # CUDA_ERROR_NOT_READY
 cuda("cuStreamWriteValue32_v2", other, flag, 1, 0)
 cuda("cuEventRecord", end, stream)
 cuda("cuEventSynchronize", end)

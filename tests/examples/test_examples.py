@@ -52,6 +52,7 @@ def test_pricing(server: Server) -> None:
         assert abs(price - formula) <= 4 * error + 1e-4
 
 
+@needs("libx11")  # for Taichi
 def test_filters(server: Server, tmp_path: Path) -> None:
     picture = tmp_path / "filters.png"
     said = python(server, "filters/filters.py", "48", str(picture))

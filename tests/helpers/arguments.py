@@ -162,6 +162,11 @@ class Caller:
         if present:
             self.driver("cuCtxPushCurrent_v2", context)
 
+    def complete(self) -> None:
+        """Waits for the work of earlier cases, which a query would find unfinished."""
+        self.current(True)
+        self.driver.result("cuCtxSynchronize")
+
     def _argument(self, parameter: Parameter, choice: str, place: int) -> object:
         if choice == NULL:
             return None
@@ -208,6 +213,8 @@ def codes(driver: Driver) -> Iterator[tuple[str, list[int]]]:
     """Yields the CUresult of each case: of each function with a current context, then without."""
     caller = Caller(driver)
     for name, call in functions().items():
+        if name.endswith("Query"):
+            caller.complete()
         for present, key in ((True, WITH), (False, WITHOUT)):
             yield f"{name}, {key}", list(results(caller, call, present))
 

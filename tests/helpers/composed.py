@@ -11,7 +11,7 @@ import yaml
 from helpers.engine import Engine
 from helpers.waiting import wait_until
 
-HEALTHY_SECONDS = 60.0
+HEALTHY_SECONDS = 300.0
 
 
 class Composed:

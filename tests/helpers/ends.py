@@ -111,11 +111,16 @@ class Watch:
 
     def install(self) -> None:
         """Notes every process that is started from now on, and every signal that is sent."""
-        _Started.note = self._processes.append
+        _Started.note = self._note
         subprocess.Popen = _Started  # type: ignore[misc]
         os.kill = self._noting(os.kill, lambda pid: [pid])
         os.killpg = self._noting(os.killpg, self._group)
         signal.pidfd_send_signal = self._noting(signal.pidfd_send_signal, _of_pidfd)
+
+    def _note(self, process: subprocess.Popen[Any]) -> None:
+        self._processes.append(process)
+        # Until a process gets the same number, who waits for the end of this one may ask.
+        self._sent.pop(process.pid, None)
 
     def sent(self, pid: int) -> set[int]:
         """Returns the signals that this process has sent to another one."""
@@ -144,7 +149,7 @@ class Watch:
             if code is None:
                 continue
             self._processes.remove(process)
-            if self._is_wrong(code, self._sent.pop(process.pid, set())):
+            if self._is_wrong(code, self.sent(process.pid)):
                 yield f"{_name(process)} {_how(code)}, which no test asked for"
 
     def _of_left(self) -> Iterator[str]:

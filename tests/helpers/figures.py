@@ -1,7 +1,7 @@
 """Marks the assertions that judge a measured figure: a share, a rate, a round trip.
 
-Only such an assertion may be judged again in another run of its test, where the host of the
-machine took the processors away (`helpers.undisturbed`).  Counts, contents and the rule that no two
+Only such an assertion may be judged again in another run of its test, where other programs or the
+host of the machine took the processors away (`helpers.undisturbed`).  Counts, contents and the rule that no two
 leases have the device together are right on every machine, and one failure of them is final.
 """
 

@@ -129,12 +129,13 @@ def node(
     state: Path,
     *arguments: str,
     device: str = "emulated:1GiB",
+    socket: Path | None = None,
     **environment: str,
 ) -> Server:
     """Returns a server that joins a manager; a later one with the same state goes on with it."""
     return Server(
         "--join", manager, "--node-name", name, "--state-dir", str(state), "--no-socket",
-        *arguments, device=device, **environment,
+        *arguments, device=device, socket=socket, **environment,
     )  # fmt: skip
 
 

@@ -52,10 +52,16 @@ def counts(rounds: int) -> str:
 
 
 class Nodes(Closing):
-    """Servers by name. rack_of: the rack of each."""
+    """Servers by name. rack_of: the rack of each. A server that starts again listens at its first
+    socket, because a program may have been told that path already.
+    """
 
     def __init__(
-        self, manager: ManagerProcess, rack_of: dict[str, str], device: str, *arguments: str
+        self,
+        manager: ManagerProcess,
+        rack_of: dict[str, str],
+        device: str,
+        *arguments: str,
     ) -> None:
         self.manager = manager
         self.servers: dict[str, Server] = {}
@@ -69,9 +75,11 @@ class Nodes(Closing):
 
     def start(self, name: str, *arguments: str) -> None:
         """Starts a server; it goes on with what an earlier one of this name has left."""
+        folder = Path(self._folder.name)
         server = node(
-            self.manager.address, name, Path(self._folder.name) / name,
+            self.manager.address, name, folder / name,
             "--rack", self._rack_of[name], *self._arguments, *arguments, device=self._device,
+            socket=folder / f"{name}.sock",
         )  # fmt: skip
         self.servers[name] = server.__enter__()
 

@@ -10,6 +10,7 @@ import selectors
 import socket
 import threading
 import time
+from collections.abc import Container
 
 from typing_extensions import Self
 
@@ -22,10 +23,13 @@ class CuttingProxy(Closing):
     """`with CuttingProxy("127.0.0.1:7700") as proxy:` forwards until `cut()`.
 
     cuts: how often it has closed all connections. rate: bytes per second in both directions
-    together; with a rate its buffers are as small as a slow link's.
+    together; with a rate its buffers are as small as a slow link's. holds: the connections, by
+    their numbers from 0, that it accepts and forwards to nobody until `drop`.
     """
 
-    def __init__(self, target: str, rate: float = math.inf) -> None:
+    def __init__(
+        self, target: str, rate: float = math.inf, *, holds: Container[int] = frozenset()
+    ) -> None:
         host, port = target.removeprefix("tcp:").rsplit(":", 1)
         self._target = (host, int(port))
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -38,6 +42,9 @@ class CuttingProxy(Closing):
         self._was_cut = threading.Event()
         self._away_until = 0.0
         self._half_open: list[socket.socket] = []
+        self._holds = holds
+        self._accepted = 0
+        self._held: list[socket.socket] = []
         self._plan: list[int] = []
         self._away_seconds = 0.0
         self._keep_server_ends = False
@@ -61,6 +68,7 @@ class CuttingProxy(Closing):
         self._thread.join(10)
         self._close_peers()
         self._selector.close()
+        self.drop()
         for one in (self._listener, self._wake_read, self._wake_write, *self._half_open):
             one.close()
 
@@ -76,6 +84,15 @@ class CuttingProxy(Closing):
         self._wake_write.send(b"x")
         assert self._was_cut.wait(10)
         self._was_cut.clear()
+
+    def drop(self, away_seconds: float = 0.0) -> None:
+        """Closes the connections that it holds.
+
+        away_seconds: how long new connections are refused.
+        """
+        self._away_until = time.monotonic() + away_seconds
+        for one in self._held:
+            one.close()
 
     def target(self, address: str) -> None:
         """Sends new connections to `address` from now on."""
@@ -125,6 +142,10 @@ class CuttingProxy(Closing):
         client, _ = self._listener.accept()
         if time.monotonic() < self._away_until:
             client.close()
+            return
+        number, self._accepted = self._accepted, self._accepted + 1
+        if number in self._holds:
+            self._held.append(client)
             return
         try:
             server = socket.create_connection(self._target)

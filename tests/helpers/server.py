@@ -43,6 +43,8 @@ class Server(Telling):
     tcp, unix: addresses for `--server`. tls: the text of a configuration with [tls]; with it the
     server has a `tls:` address too. grpc: the address with the arguments of `helpers.agent`; ucx:
     the address with UCX. strict: the server refuses to run if a measure of isolation is missing.
+    socket: the path of its Unix socket, where one that starts after another is found again; in a
+    folder of its own by default.
     before: words of a command that starts the server. RGPU_TEST_DEVICE (`cuda:0`, say) takes the
     place of the emulated device, so that the same tests run on a GPU.
     """
@@ -54,10 +56,11 @@ class Server(Telling):
         tls: str | None = None,
         strict: bool = False,
         before: tuple[str, ...] = (),
+        socket: Path | None = None,
         **environment: str,
     ) -> None:
         self._folder = tempfile.mkdtemp(prefix="rgpu-test-")
-        self.unix = f"unix:{self._folder}/rgpu.sock"
+        self.unix = f"unix:{socket or Path(self._folder) / 'rgpu.sock'}"
         self.tcp = self.tls = self.ucx = self.grpc = ""
         self.log: list[str] = []
         self._agent: Agent | None = None

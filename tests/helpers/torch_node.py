@@ -6,7 +6,7 @@ import contextlib
 import socket
 
 from rgpu_common.arrays.line import Line, LineError
-from rgpu_server.arrays.confine import limit_memory
+from rgpu_server.arrays.ceiling import Ceiling
 from rgpu_server.arrays.engine import Engine
 from rgpu_server.arrays.torch_library import TorchLibrary
 
@@ -26,6 +26,10 @@ class Quota:
     def release(self, size: int) -> None:
         self._left += size
 
+    @property
+    def room(self) -> int:
+        return self._left
+
 
 class OpenGate:
     """Nobody else wants the device."""
@@ -40,7 +44,7 @@ class OpenGate:
 def serve(connected: socket.socket, total: int) -> None:
     """Serves one session, whose lease has `total` bytes."""
     line = Line.adopted(connected.detach())
-    limit_memory(total)
-    library = TorchLibrary(Quota(total), total, threads=1)
+    ceiling = Ceiling(lambda: total)
+    library = TorchLibrary(Quota(total), total, threads=1, make_room=ceiling.follow)
     with contextlib.suppress(LineError):
         Engine(line, library, OpenGate()).serve()

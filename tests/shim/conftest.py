@@ -13,7 +13,13 @@ from helpers import pki
 from helpers.agent import GRPC
 from helpers.server import Server
 from helpers.two_devices import Pair
+from helpers.waiting import wait_until
 
+from rgpu_client.control import ControlClient
+from rgpu_common.endpoints import parse_endpoint
+
+# The keys of leases that programs share because they name none.
+SHARED = "container:"
 FULL = pytest.mark.full
 TRANSPORTS = ["shm", "tcp", *(pytest.param(name, marks=FULL) for name in ("unix", "tls", "grpc"))]
 
@@ -30,9 +36,21 @@ def running() -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture(scope="package")
+def control(running: Server) -> Iterator[ControlClient]:
+    """Asks the server about its sessions."""
+    with ControlClient(parse_endpoint(running.unix)) as client:
+        yield client
+
+
 @pytest.fixture(params=TRANSPORTS)
-def server(running: Server, request: pytest.FixtureRequest) -> str:
-    """The server's address for the transport of the test."""
+def server(running: Server, control: ControlClient, request: pytest.FixtureRequest) -> str:
+    """The server's address for the transport of the test.
+
+    Programs that name no lease share one, and a session ends a moment after its program. Its memory
+    would be freed while the program of this test counts what is free.
+    """
+    wait_until(lambda: not any(s.lease_key.startswith(SHARED) for s in control.sessions()))
     return running.address(request.param)
 
 

@@ -215,3 +215,22 @@ def test_requirements_of_extras_are_those_of_the_project() -> None:
     # cupy needs the extras server and arrays.
     assert {"grpcio", "msgpack", "numpy", "scipy", "uvloop", "h11"} <= names
     assert not any("rgpu" in name for name in names)
+
+
+@pytest.mark.parametrize(("only", "left"), [("False", "a b c"), ("True", "a c")])
+def test_named_stages_run_with_what_they_need_or_only_they(
+    runner: Runner, only: str, left: str
+) -> None:
+    program = f"""
+from runner import Stage, select
+stages = [Stage("a", ""), Stage("b", "", after=("a",)), Stage("c", "", after=("a", "b"))]
+for stage in select([*stages, Stage("d", "")], ["c", "a"], {only}):
+    print(stage.name, *stage.after)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(CI)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    needs = [line.split() for line in done.stdout.splitlines()]
+    assert " ".join(name for name, *_ in needs) == left
+    assert {after for _, *afters in needs for after in afters} < {*left.split()}

@@ -34,7 +34,12 @@ pytest_runtest_teardown = whole.pytest_runtest_teardown
 TEST = """
 import signal, subprocess, sys
 import pytest
-from helpers.ends import plant
+from helpers.ends import plant, stopped
+@pytest.fixture
+def server():
+    process = subprocess.Popen(["sleep", "1000"])
+    yield process
+    stopped(process)
 @pytest.fixture
 def late():
     process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read(); {crash}"], stdin=subprocess.PIPE)
@@ -46,6 +51,7 @@ def test_between(): pass
 def test_planted(): plant(signal.SIGSEGV); crash()
 def test_after(): crash()
 def test_fixture(late): pass
+def test_killed(server): server.kill(); server.wait()
 def test_shell(): subprocess.run(["sh", "-c", "exit 139"])
 def test_end(): subprocess.run(["sh", "-c", "exit 3"])
 """
@@ -133,7 +139,7 @@ def test_what_a_test_itself_has_sent_is_right() -> None:
 
 def test_what_somebody_else_has_sent_is_wrong() -> None:
     process = waiting()
-    subprocess.run(["kill", "-SEGV", str(process.pid)], check=True)
+    subprocess.run(["sh", "-c", f"kill -SEGV {process.pid}"], check=True)
     process.wait()
     close(process)
     with pytest.raises(WrongEndError, match="SIGSEGV, which no test asked for"):
@@ -181,7 +187,7 @@ def test_the_crash_of_a_process_of_a_server(words: str) -> None:
         assert code == 0, errors
         wait_until(lambda: bool(server.called(words)))
         # Another process sends it: a test that sends it itself has asked for it.
-        subprocess.run(["kill", "-SEGV", str(server.called(words)[0])], check=True)
+        subprocess.run(["sh", "-c", f"kill -SEGV {server.called(words)[0]}"], check=True)
         wait_until(lambda: any("SIGSEGV" in line for line in server.log))
         with pytest.raises(WrongEndError, match="SIGSEGV"):
             watch.check()
@@ -227,5 +233,6 @@ def test_the_test_that_runs_fails(tmp_path: Path) -> None:
     assert {name for how, name in told if how == "PASSED"} >= {
         "test_between",
         "test_planted",
+        "test_killed",
         "test_end",
     }, done.stdout

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from helpers.stolen import own_ticks, taken_ticks
 
 TESTS = Path(__file__).resolve().parents[1]
-# The host takes `part` of the processors for as long as the test runs, and is calm in between.
-CONFTEST = """
+# Others take `part` of the processors while the test runs, and none in between.
+CALM = """
 import sys
 sys.path.insert(0, {tests!r})
 from helpers import undisturbed
 undisturbed.Stolen = lambda: type("Stolen", (), {{"part": lambda self: {part}}})()
+"""
+CONFTEST = f"""{CALM}
 undisturbed.wait_for_calm = lambda: None
 def pytest_runtest_protocol(item, nextitem):
     return undisturbed.run_undisturbed(item, nextitem)
@@ -49,7 +53,7 @@ ERROR = "raise OSError"
 
 
 def run(folder: Path, test: str, part: float) -> tuple[str, int]:
-    """Runs a test while the host takes `part` of the processors; returns the output of pytest and
+    """Runs a test while others take `part` of the processors; returns the output of pytest and
     how often the test ran.
     """
     (folder / "conftest.py").write_text(CONFTEST.format(tests=str(TESTS), part=part))
@@ -65,9 +69,9 @@ def run(folder: Path, test: str, part: float) -> tuple[str, int]:
 @pytest.mark.parametrize(
     ("body", "part", "outcome", "runs"),
     [
-        (LATER, 0.02, "1 passed", 3),
+        (LATER, 0.03, "1 passed", 3),
         (LATER, 0.0, "1 failed", 1),
-        (NEVER, 0.02, "1 failed", 5),
+        (NEVER, 0.03, "1 failed", 5),
         (NEVER, 0.3, "1 skipped", 5),
         (COUNT, 0.3, "1 failed", 1),
         (ERROR, 0.3, "1 failed", 1),
@@ -125,7 +129,8 @@ RUNS = {
 def test_a_figure_that_is_off_beside_others_is_judged_again_alone(tmp_path: Path) -> None:
     tests = tmp_path / "tests"
     tests.mkdir()
-    shutil.copy(TESTS / "conftest.py", tests)
+    calm = CALM.format(tests=str(TESTS), part=0.0)
+    (tests / "conftest.py").write_text(calm + (TESTS / "conftest.py").read_text())
     (tests / "test_it.py").write_text(f"NAMES = {list(RUNS)}\n{BESIDE}")
     words = ["-q", "-rA", "-p", "no:cacheprovider", "--rootdir", tmp_path, "-n", "1"]
     done = subprocess.run(
@@ -138,3 +143,32 @@ def test_a_figure_that_is_off_beside_others_is_judged_again_alone(tmp_path: Path
         assert (tests / name).read_text() == runs
         repeated = f"test[{name}]: a figure was off beside other tests: repeated"
         assert told.count(repeated) == len(runs) - 1
+
+
+# Takes half a second of a processor, and waits.
+BURN = """
+import os, signal, time
+while time.process_time() < 0.5:
+    pass
+print(os.getpid(), flush=True)
+signal.pause()
+"""
+
+
+def test_only_the_time_of_strangers_counts_as_taken() -> None:
+    """A process is a stranger's once its parent has ended."""
+    least = os.sysconf("SC_CLK_TCK") // 4  # the kernel counts in ticks, and not exactly
+    own = own_ticks()
+    with subprocess.Popen([sys.executable, "-S", "-c", BURN], stdout=subprocess.PIPE) as ours:
+        assert ours.stdout is not None
+        assert ours.stdout.readline()
+        assert own_ticks() - own >= least
+        ours.kill()
+    before, _ = taken_ticks()
+    orphaned = f"import os\nif os.fork(): os._exit(0)\n{BURN}"
+    with subprocess.Popen([sys.executable, "-c", orphaned], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        orphan = int(parent.stdout.readline())
+        after, _ = taken_ticks()
+        os.kill(orphan, signal.SIGKILL)
+    assert after - before >= least

@@ -6,9 +6,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from helpers.needs import needs
+
 MAKEFILE = Path(__file__).resolve().parents[2] / "Makefile"
 
 
+@needs("make")
 def test_install_fast_needs_what_make_dev_has_compiled(tmp_path: Path) -> None:
     shutil.copy(MAKEFILE, tmp_path)
     done = subprocess.run(

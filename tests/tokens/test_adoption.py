@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -230,7 +231,13 @@ def _break_pages(loop: int) -> None:
 
 
 def _lease_pages(loop: int) -> list[Path]:
-    return [fd for fd in Path(f"/proc/{loop}/fd").iterdir() if "rgpu-lease" in os.readlink(fd)]
+    found = []
+    for fd in Path(f"/proc/{loop}/fd").iterdir():
+        # The loop may close one meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            if "rgpu-lease" in os.readlink(fd):
+                found.append(fd)
+    return found
 
 
 def test_two_servers_never_share_a_state_folder(state: Path) -> None:

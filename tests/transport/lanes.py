@@ -58,9 +58,12 @@ def frame(connection: socket.socket) -> Frame:
 
 
 class ByHand:
-    """A session over raw sockets.  `command` and `control` are its connections."""
+    """A session over raw sockets.  `command` and `control` are its connections.
 
-    def __init__(self, address: str, hello: Hello = HELLO) -> None:
+    attaches: whether it sends ATTACH on the second one.
+    """
+
+    def __init__(self, address: str, hello: Hello = HELLO, *, attaches: bool = True) -> None:
         self.address = address
         self.command = connect(address)
         self.command.sendall(encode_hello(hello))
@@ -68,7 +71,12 @@ class ByHand:
         assert answer.header.opcode == Handshake.WELCOME, decode_refused(answer.head)
         self.welcome: Welcome = decode_welcome(answer.head)
         self.control = connect(address)
-        self.control.sendall(encode_attach(Attach(self.welcome.session, self.welcome.secret)))
+        if attaches:
+            self.attach(self.control)
+
+    def attach(self, connection: socket.socket) -> None:
+        """Sends ATTACH."""
+        connection.sendall(encode_attach(Attach(self.welcome.session, self.welcome.secret)))
 
     @property
     def grace_ms(self) -> int:

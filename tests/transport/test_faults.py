@@ -7,8 +7,9 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from pathlib import Path
 
 import pytest
 from helpers import pki
@@ -38,6 +39,16 @@ place, data = cuda.alloc(size), bytes(size)
 go()
 print(cuda.result("cuMemcpyDtoH_v2", data, c_uint64(place), c_size_t(size)))
 """
+# A client's first connection is the command lane, its second one the control lane.
+CONTROL = 1
+# The worker hears on the control lane that the function has returned.
+CALLS_BACK = """
+from ctypes import CFUNCTYPE
+calls = []
+note = CFUNCTYPE(None, c_void_p)(lambda _: calls.append("called"))
+go()
+print(cuda.result("cuLaunchHostFunc", None, note, None), cuda.result("cuCtxSynchronize"), calls)
+"""
 # Half of what the server waits for a client that was cut.
 DEADLINE_SECONDS = 30
 GARBAGE = bytes(range(256)) * 64
@@ -65,14 +76,16 @@ def hasty() -> Iterator[Server]:
 
 
 @contextmanager
-def relayed(server: Server, transport: str) -> Iterator[tuple[CuttingProxy, str]]:
+def relayed(
+    server: Server, transport: str, *, holds: Container[int] = frozenset()
+) -> Iterator[tuple[CuttingProxy, str]]:
     """Yields a proxy in front of the server's port, and the address for programs.
 
     A client of an agent cannot see that its path leads over a network; `rgpu run` tells it.
     """
     target = {"tcp": server.tcp, "tls": server.tls, "grpc": server.grpc}[transport]
     with ExitStack() as stack:
-        proxy = stack.enter_context(CuttingProxy(target.removeprefix(f"{transport}:")))
+        proxy = stack.enter_context(CuttingProxy(target.removeprefix(f"{transport}:"), holds=holds))
         address = proxy.address if transport == "tcp" else f"{transport}:{proxy.address}"
         if transport == "grpc":
             address = stack.enter_context(Agent(address)).unix
@@ -213,3 +226,45 @@ def test_cuts_in_full_windows_lose_nothing(server: Server, transport: str) -> No
         proxy.cut_after(*(7 << 20, 1, 20 << 20, 3 << 20))
         assert finish(client) == ("True\n", "")
         assert proxy.cuts == 4
+
+
+@pytest.mark.parametrize("resume", ["1", "0"])
+def test_a_control_lane_that_never_arrived_is_begun_again(server: Server, resume: str) -> None:
+    """Its connection ends with the ATTACH that nobody has passed to the worker."""
+    with (
+        relayed(server, "tcp", holds={CONTROL}) as (proxy, address),
+        running(address, CALLS_BACK, RGPU_RESUME=resume) as client,
+    ):
+        proxy.drop()
+        assert finish(client) == ("0 0 ['called']\n", "")
+
+
+@pytest.mark.parametrize("resume", ["1", "0"])
+def test_a_control_lane_that_never_arrives_is_one_clear_error(hasty: Server, resume: str) -> None:
+    before = hasty.sessions()
+    with (
+        relayed(hasty, "tcp", holds={CONTROL}) as (proxy, address),
+        running(address, CALLS_BACK, RGPU_RESUME=resume) as client,
+    ):
+        proxy.drop(away_seconds=60)
+        output, errors = finish(client)
+    assert output == "0 911 ['called']\n"
+    assert errors.count("rgpu:") == 1, errors
+    wait_until(lambda: hasty.sessions() == before, DEADLINE_SECONDS)
+
+
+@pytest.mark.parametrize("resume", ["1", "0"])
+def test_a_server_that_dies_with_an_attach_leaves_it_to_the_next(
+    tmp_path: Path, resume: str
+) -> None:
+    with ExitStack() as stack:
+        first = stack.enter_context(Server("--state-dir", str(tmp_path)))
+        proxy = stack.enter_context(CuttingProxy(first.tcp, holds={CONTROL}))
+        client = stack.enter_context(running(proxy.address, CALLS_BACK, RGPU_RESUME=resume))
+        assert first.process is not None
+        first.process.send_signal(signal.SIGKILL)
+        first.process.wait()
+        second = stack.enter_context(Server("--state-dir", str(tmp_path)))
+        proxy.target(second.tcp)
+        proxy.drop()
+        assert finish(client) == ("0 0 ['called']\n", "")

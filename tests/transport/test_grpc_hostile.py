@@ -11,6 +11,7 @@ import pytest
 from helpers.agent import Agent
 from helpers.gateway import Gateway, receive
 from helpers.http2 import HELLO, STREAM_WINDOW, Error, Flag, Kind, Raw, message, request, reset
+from helpers.needs import needs
 from helpers.waiting import wait_until
 
 from rgpu_common.tunnel.chunk import OPEN, encode
@@ -42,6 +43,7 @@ def serves(gateway: Gateway) -> None:
                     return
 
 
+@needs("root")  # who may see the descriptors of the gateway
 def test_streams_hold_their_windows_and_no_more(gateway: Gateway) -> None:
     """The daemon accepts none of the tunnels, so their bytes wait in the gateway."""
     before = gateway.resident_bytes()
@@ -86,6 +88,7 @@ def test_calls_of_the_api_that_are_given_up(gateway: Gateway) -> None:
                 assert receive(other, 2) == b"on"
 
 
+@needs("root")  # who may see the descriptors of the gateway
 def test_who_is_silent_keeps_nothing(gateway: Gateway) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(200):

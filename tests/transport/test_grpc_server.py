@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -142,7 +143,8 @@ def test_what_answers_is_no_gateway(server: Server) -> None:
     with Agent(f"grpc:{server.tcp}") as agent:
         _, output, errors = clients.run(agent.unix, "print(cuda.result('cuInit', 0))")
         assert output == "46\n"
-        assert "takes no tunnels" in errors
+        # gRPC may end the call before it has read the server's answer.
+        assert re.search("takes no tunnels|no rgpu server answers at", errors)
 
 
 def test_an_address_that_is_taken(server: Server) -> None:

@@ -67,6 +67,25 @@ def test_attached_comes_in_a_record(client: ByHand) -> None:
     assert data == encode_frame(Kind.HANDSHAKE, Handshake.ATTACHED)
 
 
+def test_a_resume_begins_a_control_lane_that_was_not_attached(server: Server) -> None:
+    """The ATTACH was lost with its connection: nothing was received on either side."""
+    client = ByHand(server.tcp, attaches=False)
+    liar, answer = client.resume(1, 40, Lane.CONTROL)
+    status, sentence = refusal(answer)
+    assert status != TRY_AGAIN
+    assert "never sent" in sentence
+    control, answer = client.resume(3, 0, Lane.CONTROL)
+    assert resumed(answer) == 0
+    assert client.record(control)[4] == encode_frame(Kind.HANDSHAKE, Handshake.ATTACHED)
+    late, answer = client.resume(2, 0, Lane.CONTROL)
+    assert refusal(answer)[0] == TRY_AGAIN
+    client.attach(client.control)
+    assert "already used" in refusal(frame(client.control))[1]
+    end(client)
+    for one in (liar, control, late):
+        one.close()
+
+
 def test_a_newer_connection_replaces_the_one_that_is_there(client: ByHand) -> None:
     first, answer = client.resume(5)
     assert resumed(answer) == 0

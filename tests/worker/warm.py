@@ -7,8 +7,6 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from helpers.ends import killed
-
 from rgpu_common.wire.hello import put_hello
 from rgpu_common.wire.worker import (
     MAX_MESSAGE_BYTES,
@@ -113,12 +111,13 @@ class Pooled:
         return self.clients[-1]
 
     def close(self) -> None:
-        """Everything of it, by force."""
+        """Everything of it, by force. How the worker ended before is judged after the test."""
         self.control.close()
         for client in self.clients:
             client.socket.close()
             client.control.socket.close()
-        killed(self.process)
+        self.process.kill()
+        self.process.wait()
 
 
 @contextmanager

@@ -46,7 +46,6 @@ Session::Session(transport::Connection* connection, Offer offer, Limits limits,
 
 void Session::Serve(const wire::ByteView* first) {
   if (!Open(first)) return;
-  opened_ = true;
   for (;;) {
     wire::FrameHeader header;
     wire::ByteView head;
@@ -73,6 +72,8 @@ bool Session::Open(const wire::ByteView* first) {
     Refuse("the first message is not a valid PROBE");
     return false;
   }
+  // Before the answer: who has it must not count as one that has sent no PROBE.
+  opened_ = true;
   return Answer(request);
 }
 

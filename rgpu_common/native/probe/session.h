@@ -27,7 +27,7 @@ class Session {
   // it; null: the PROBE is still to be read from the connection.
   void Serve(const wire::ByteView* first);
 
-  // True once a valid PROBE has been answered. May be called from any thread.
+  // True once a valid PROBE has come. May be called from any thread.
   bool opened() const { return opened_.load(std::memory_order_relaxed); }
 
  private:

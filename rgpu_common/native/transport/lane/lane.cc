@@ -7,7 +7,7 @@ namespace rgpu::transport {
 
 Lane::Lane(std::unique_ptr<Connection> link, const LaneOptions& options, LaneWatcher* watcher)
     : options_(options),
-      link_(std::move(link), options.grace_ms, watcher),
+      link_(std::move(link), options, watcher),
       readers_(options_, progress_, link_),
       receiver_(options_, progress_, link_, readers_),
       sender_(options_, progress_, link_, receiver_),

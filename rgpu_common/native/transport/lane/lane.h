@@ -75,6 +75,8 @@ class Lane final : public Connection {
   // True while the lane has a link. False after a cut, and when the lane has ended.
   bool linked() const { return link_.up(); }
   bool cut() const { return link_.cut(); }
+  // True if the lane has ended because no link came before the grace was over.
+  bool late() const { return link_.late(); }
   // The number of bytes that the reader here has taken. A peer that resumes sends the bytes after
   // them.
   uint64_t received() const { return progress_.received.load(); }

@@ -8,13 +8,15 @@
 
 namespace rgpu::transport {
 
-LaneLink::LaneLink(std::unique_ptr<Connection> link, int grace_ms, LaneWatcher* watcher)
-    : grace_ms_(grace_ms),
+LaneLink::LaneLink(std::unique_ptr<Connection> link, const LaneOptions& options,
+                   LaneWatcher* watcher)
+    : grace_ms_(options.grace_ms),
       watcher_(watcher),
       kind_(link->kind()),
       checks_memory_(link->checks_memory()),
       bare_link_(link.get()),
-      link_(std::move(link)) {}
+      link_(std::move(link)),
+      epoch_(options.epoch) {}
 
 IoResult LaneLink::Verdict() const {
   switch (phase()) {
@@ -154,6 +156,7 @@ bool LaneLink::FailAfterGrace() {
   std::snprintf(sentence, sizeof sentence,
                 "the connection was cut and not resumed within the %g s of resume_grace",
                 grace_ms_ / 1000.0);
+  late_ = true;
   SetPhase(Phase::kFailed, sentence);
   return true;
 }

@@ -29,10 +29,12 @@ class LaneLink {
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  LaneLink(std::unique_ptr<Connection> link, int grace_ms, LaneWatcher* watcher);
+  LaneLink(std::unique_ptr<Connection> link, const LaneOptions& options, LaneWatcher* watcher);
 
   bool up() const { return phase() == Phase::kUp; }
   bool cut() const { return phase() == Phase::kCut; }
+  // True if the lane has ended because no link came before the grace was over.
+  bool late() const { return late_; }
   // True while Attach takes the lane's link away. That is no cut.
   bool displacing() const { return displacing_; }
   // The result of a send or a receive that can move no bytes in the present phase.
@@ -97,12 +99,13 @@ class LaneLink {
   std::atomic<bool> checks_memory_;
   std::atomic<Phase> phase_{Phase::kUp};
   std::atomic<bool> displacing_{false};  // displaced_ is set
-  std::atomic<Connection*> bare_link_;   // for Abandon
+  std::atomic<bool> late_{false};
+  std::atomic<Connection*> bare_link_;  // for Abandon
 
   mutable std::mutex mutex_;  // for all members below
   std::condition_variable changed_;
   std::shared_ptr<Connection> link_;
-  uint32_t epoch_ = 0;
+  uint32_t epoch_;
   std::shared_ptr<Connection> displaced_;  // Attach ends this link: that is no cut
   base::Deadline grace_{-1};               // the end of the grace after a cut
   std::string reason_;

@@ -17,6 +17,8 @@ struct LaneOptions {
   int grace_ms = 10000;
   // No thread reads this lane: received bytes are dropped.
   bool discard = false;
+  // The number of the first link: 0, or that of the RESUME that began the lane.
+  uint32_t epoch = 0;
 };
 
 struct LaneStats {
