@@ -60,16 +60,7 @@ wire::Observe Question(const shim::Settings& settings) {
 }
 
 bool Send(transport::Connection& connection, const wire::Observe& question, int timeout_ms) {
-  wire::FrameHeader header;
-  header.kind = wire::Kind::kHandshake;
-  header.opcode = static_cast<uint16_t>(wire::Handshake::kObserve);
-  transport::FrameBuffer frame;
-  wire::Writer head = frame.Begin(header);
-  Put(head, question);
-  if (!frame.End()) return false;
-  iovec part = frame.part();
-  return transport::SendAll(connection, &part, 1, nullptr, timeout_ms) ==
-         transport::SendState::kSent;
+  return transport::SendHandshake(connection, wire::Handshake::kObserve, question, timeout_ms);
 }
 
 Answer Refusal(const wire::FrameHeader& header, const wire::Refused& refused) {

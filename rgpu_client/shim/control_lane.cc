@@ -58,16 +58,7 @@ bool ControlLane::Connect() {
   transport::ConnectError why;
   connection_ = transport::Connect(uri_, {}, &why);
   if (connection_ == nullptr) return false;
-  wire::FrameHeader header;
-  header.kind = wire::Kind::kHandshake;
-  header.opcode = static_cast<uint16_t>(wire::Handshake::kAttach);
-  transport::FrameBuffer frame;
-  wire::Writer head = frame.Begin(header);
-  Put(head, attach_);
-  frame.End();
-  iovec part = frame.part();
-  return transport::SendAll(*connection_, &part, 1, nullptr, kSendTimeoutMs) ==
-         transport::SendState::kSent;
+  return transport::SendHandshake(*connection_, wire::Handshake::kAttach, attach_, kSendTimeoutMs);
 }
 
 // Reads the answer to ATTACH. `*sentence` is that of REFUSED.
@@ -94,27 +85,27 @@ ControlLane::Answer ControlLane::Hear(int timeout_ms, std::string* sentence) {
   return Answer::kRefused;
 }
 
-// A server that ends takes an ATTACH with it that it has not passed to the worker. The worker would
-// then wait for messages that never come, so before the first one this makes sure of the worker's
-// answer, and sends ATTACH again to a server that has started again. A lane that survives cuts does
-// so by RESUME. With the lock. False: the worker does not have this lane; `*why` is set once.
+// Makes sure, before the first message, that the worker has this lane. A server that ends takes an
+// ATTACH with it that it has not passed on, and the worker would wait for messages that never come.
+// So ATTACH is sent again, to a server that may have started again. A lane that survives cuts needs
+// none of this: RESUME begins it. With the lock. False: the worker cannot be given this lane;
+// `*why` says why, the first time.
 bool ControlLane::IsAttached(std::string* why) {
   if (lane_ != nullptr || answer_ == Answer::kAttached) return true;
-  if (answer_ == Answer::kRefused) return false;
   const base::Deadline deadline(kAttachMs);
   for (int pause_ms = kFirstPauseMs; answer_ != Answer::kRefused;
        pause_ms = std::min(2 * pause_ms, kLongestPauseMs)) {
     answer_ = connection_ == nullptr ? Answer::kCut : Hear(deadline.left_ms(), why);
     if (answer_ == Answer::kAttached) return true;
     if (answer_ == Answer::kRefused) break;
-    if (deadline.left_ms() == 0) {
-      *why = "the server did not accept the second connection, which the control lane needs";
+    if (deadline.passed()) {
+      *why = kNotAccepted;
       answer_ = Answer::kRefused;
-      break;
+    } else {
+      const timespec pause{0, pause_ms * 1'000'000L};
+      nanosleep(&pause, nullptr);
+      if (!Connect()) connection_ = nullptr;
     }
-    const timespec pause{0, pause_ms * 1'000'000L};
-    nanosleep(&pause, nullptr);
-    if (!Connect()) connection_ = nullptr;
   }
   return false;
 }

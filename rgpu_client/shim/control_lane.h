@@ -24,6 +24,9 @@ namespace rgpu::shim {
 
 class ControlLane {
  public:
+  static constexpr const char* kNotAccepted =
+      "the server did not accept the second connection, which the control lane needs";
+
   // Connects and sends ATTACH with the session's id, without waiting for the answer. If the server
   // granted resume_grace, the connection becomes a lane that survives cuts.
   bool Attach(const std::string& uri, const wire::Welcome& welcome);

@@ -34,18 +34,6 @@ void Pause(int ms) {
   nanosleep(&pause, nullptr);
 }
 
-bool SendResume(transport::Connection& link, const wire::Resume& resume, int timeout_ms) {
-  wire::FrameHeader header;
-  header.kind = wire::Kind::kHandshake;
-  header.opcode = static_cast<uint16_t>(wire::Handshake::kResume);
-  transport::FrameBuffer frame;
-  wire::Writer head = frame.Begin(header);
-  Put(head, resume);
-  frame.End();
-  iovec part = frame.part();
-  return transport::SendAll(link, &part, 1, nullptr, timeout_ms) == transport::SendState::kSent;
-}
-
 // Receives exactly `bytes` bytes. Reading more would take bytes that belong to the lane.
 bool ReceiveExactly(transport::Connection& link, uint8_t* to, size_t bytes, int timeout_ms) {
   const base::Deadline deadline(timeout_ms);
@@ -104,32 +92,26 @@ bool LaneKeeper::Start() {
 
 void LaneKeeper::Run(void* keeper) {
   auto* self = static_cast<LaneKeeper*>(keeper);
-  bool late = false;
-  while (!late && self->lane_->AwaitCut() && !self->stopped_) late = !self->Reconnect();
+  while (self->lane_->AwaitCut() && !self->stopped_) self->Reconnect();
   // Where the server has refused the lane, the command lane brings the reason.
-  if ((late || self->lane_->late()) && self->other_ != nullptr && !self->stopped_) {
+  if (self->lane_->late() && self->other_ != nullptr && !self->stopped_) {
     self->other_->Fail(self->lane_->LostReason());
   }
 }
 
-bool LaneKeeper::Reconnect() {
+void LaneKeeper::Reconnect() {
   std::string why = "no attempt was made";
   for (int pause_ms = kFirstPauseMs; lane_->cut() && !stopped_;
        pause_ms = std::min(2 * pause_ms, kLongestPauseMs)) {
     const Outcome outcome = TryAll(&why);
-    if (outcome == Outcome::kAttached) break;
-    if (outcome == Outcome::kOver) {
-      lane_->Fail(why);
-      break;
-    }
+    if (outcome == Outcome::kAttached) return;
+    if (outcome == Outcome::kOver) return lane_->Fail(why);
     const int left_ms = lane_->grace_left_ms();
     if (left_ms <= 0) {
-      lane_->Fail("the connection was cut and not resumed within resume_grace: " + why);
-      return false;
+      return lane_->FailLate("the connection was cut and not resumed within resume_grace: " + why);
     }
     Pause(std::min(pause_ms, left_ms));
   }
-  return true;
 }
 
 LaneKeeper::Outcome LaneKeeper::TryAll(std::string* why) {
@@ -157,7 +139,8 @@ LaneKeeper::Outcome LaneKeeper::TryOne(const std::string& uri, int timeout_ms, s
   uint64_t received = 0;
   Outcome outcome = Outcome::kFailed;
   *why = "the server at " + uri + " does not answer";
-  if (SendResume(*link, resume, timeout_ms)) outcome = HearAnswer(*link, &received, why);
+  if (transport::SendHandshake(*link, wire::Handshake::kResume, resume, timeout_ms))
+    outcome = HearAnswer(*link, &received, why);
   if (outcome != Outcome::kAttached) return outcome;
   if (savings_ != nullptr) {
     auto compressed = transport::zip::Compress(std::move(link), savings_);

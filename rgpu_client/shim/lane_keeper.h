@@ -53,8 +53,7 @@ class LaneKeeper {
  private:
   enum class Outcome : uint8_t { kAttached, kFailed, kOver };
   static void Run(void* keeper);
-  // False: the grace is over.
-  bool Reconnect();
+  void Reconnect();
   Outcome TryAll(std::string* why);
   // Connects, sends RESUME and reads the answer.
   Outcome TryOne(const std::string& uri, int timeout_ms, std::string* why);

@@ -14,16 +14,7 @@ void SayWhyNot(const std::string& why) {
 }
 
 bool Answer(transport::ShmConnection& connection, const wire::Shm& answer) {
-  wire::FrameHeader header;
-  header.kind = wire::Kind::kHandshake;
-  header.opcode = static_cast<uint16_t>(wire::Handshake::kShm);
-  transport::FrameBuffer frame;
-  wire::Writer head = frame.Begin(header);
-  Put(head, answer);
-  frame.End();
-  iovec part = frame.part();
-  return transport::SendAll(connection, &part, 1, nullptr, kSendTimeoutMs) ==
-         transport::SendState::kSent;
+  return transport::SendHandshake(connection, wire::Handshake::kShm, answer, kSendTimeoutMs);
 }
 
 }  // namespace

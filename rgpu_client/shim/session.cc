@@ -25,8 +25,6 @@ constexpr int kConnectTimeoutMs = 10000;
 // Long, because the server may have to start a worker first.
 constexpr int kWelcomeTimeoutMs = 60000;
 constexpr int kExitTimeoutMs = 50;
-// How long the worker's last words may take to arrive when the server lets nobody attach any more.
-constexpr int kLastWordsMs = 1000;
 constexpr size_t kGoneStreams = 64;
 // The most that a stream of this process uses of what the server grants: it keeps account of each
 // command in flight, and staging memory for copies between devices.
@@ -79,19 +77,6 @@ wire::Hello MakeHello(const Settings& settings, const std::vector<wire::Band>& d
     hello.opcodes.push_back({static_cast<uint16_t>(info.opcode), info.layout_hash});
   }
   return hello;
-}
-
-bool SendHello(transport::Connection& connection, const wire::Hello& hello) {
-  wire::FrameHeader header;
-  header.kind = wire::Kind::kHandshake;
-  header.opcode = static_cast<uint16_t>(wire::Handshake::kHello);
-  transport::FrameBuffer frame;
-  wire::Writer head = frame.Begin(header);
-  Put(head, hello);
-  if (!frame.End()) return false;
-  iovec part = frame.part();
-  return transport::SendAll(connection, &part, 1, nullptr, kConnectTimeoutMs) ==
-         transport::SendState::kSent;
 }
 
 std::string NoAnswer(const std::string& server, transport::ReadState state,
@@ -194,15 +179,7 @@ Session* Session::Open(const Settings& asked, unsigned number, DeviceTable* devi
   if (settings.memory_credit) {
     session->memory_credit_.SetMost(welcome.memory_limit_bytes / kPartOfLease);
   }
-  session->control_.OnLost(
-      [channel = session->channel_](std::string_view why) { channel->End(why); });
-  if (!session->control_.Attach(settings.server, welcome)) {
-    // The server may have ended the session meanwhile, or be ending itself: the worker says why.
-    session->channel_->AwaitEnd(kLastWordsMs);
-    session->channel_->SetSticky(
-        CUDA_ERROR_EXTERNAL_DEVICE,
-        "the server did not accept the second connection, which the control lane needs");
-  }
+  session->AttachControl(welcome);
   session->KeepLanes(settings, welcome);
   return session;
 }
@@ -216,8 +193,9 @@ CUresult Session::Greet(const Settings& settings, transport::Connection& connect
   }
   auto* ring = dynamic_cast<transport::ShmConnection*>(&connection);
   if (ring != nullptr) ring->ExpectDescriptors();
-  const bool sent =
-      SendHello(connection, MakeHello(settings, device_bands_, pinned_bands_, ring != nullptr));
+  const bool sent = transport::SendHandshake(
+      connection, wire::Handshake::kHello,
+      MakeHello(settings, device_bands_, pinned_bands_, ring != nullptr), kConnectTimeoutMs);
   wire::FrameHeader header;
   wire::ByteView head;
   const auto state =

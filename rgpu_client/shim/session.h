@@ -124,6 +124,7 @@ class Session final : public NoticeHandler {
   CUresult Adopt(const wire::Welcome& welcome, std::string* sentence);
   void TakeDeviceMemory(transport::ShmConnection& ring, const wire::Welcome& welcome);
   void GiveBackBands(const wire::Band& device, const wire::Band& pinned);
+  void AttachControl(const wire::Welcome& welcome);
   void KeepLanes(const Settings& settings, const wire::Welcome& welcome);
 
   const unsigned number_;

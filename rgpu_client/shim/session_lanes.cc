@@ -2,6 +2,20 @@
 #include "rgpu_client/shim/session.h"
 
 namespace rgpu::shim {
+namespace {
+
+// How long the worker's last words may take to arrive when the server lets nobody attach any more.
+constexpr int kLastWordsMs = 1000;
+
+}  // namespace
+
+void Session::AttachControl(const wire::Welcome& welcome) {
+  control_.OnLost([this](std::string_view why) { channel_->End(why); });
+  if (control_.Attach(server_, welcome)) return;
+  // The server may have ended the session meanwhile, or be ending itself: the worker says why.
+  channel_->AwaitEnd(kLastWordsMs);
+  channel_->SetSticky(CUDA_ERROR_EXTERNAL_DEVICE, ControlLane::kNotAccepted);
+}
 
 void Session::KeepLanes(const Settings& settings, const wire::Welcome& welcome) {
   paths_.Set(settings.server, settings.paths);

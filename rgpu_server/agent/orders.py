@@ -159,7 +159,8 @@ class Orders:
     def _grant_one(self, order: agent_pb2.GrantOrder, place: int, ordinal: int) -> str | Refusal:
         """Returns the id of the lease, or a refusal."""
         key = lease_key(order.request_id, place)
-        if self._node.leases.of(LeaseKey(order.tenant, key)) is not None:
+        # One whose sessions are still ending is refused below, with the advice to ask again.
+        if self._node.leases.is_active(LeaseKey(order.tenant, key)):
             sentence = f"tenant {order.tenant!r} has another lease {key!r} on this server"
             return Refusal(Code.LEASE_EXISTS, sentence)
         wanted = find(self._node.devices, ordinal).memory_bytes if self._knows(ordinal) else 0

@@ -14,18 +14,9 @@ namespace {
 // The socket buffer of a new connection has room for an answer of a few dozen bytes.
 constexpr int kAnswerMs = 100;
 
-bool Answer(transport::Connection& link, wire::Handshake opcode, int32_t status,
-            const std::function<void(wire::Writer&)>& put) {
-  wire::FrameHeader header;
-  header.kind = wire::Kind::kHandshake;
-  header.opcode = static_cast<uint16_t>(opcode);
-  header.status = status;
-  transport::FrameBuffer frame;
-  wire::Writer writer = frame.Begin(header);
-  put(writer);
-  frame.End();
-  iovec part = frame.part();
-  return transport::SendAll(link, &part, 1, nullptr, kAnswerMs) == transport::SendState::kSent;
+bool SayResumed(transport::Connection& link, uint64_t received) {
+  return transport::SendHandshake(link, wire::Handshake::kResumed, wire::Resumed{received},
+                                  kAnswerMs);
 }
 
 bool Wishes(const Assignment& assignment, wire::WishKey key) {
@@ -40,8 +31,8 @@ bool Wishes(const Assignment& assignment, wire::WishKey key) {
 }  // namespace
 
 void RefuseResume(transport::Connection& link, int32_t status, const std::string& sentence) {
-  Answer(link, wire::Handshake::kRefused, status,
-         [&](wire::Writer& writer) { wire::Put(writer, wire::Refused{sentence}); });
+  transport::SendHandshake(link, wire::Handshake::kRefused, wire::Refused{sentence}, kAnswerMs,
+                           status);
 }
 
 namespace {
@@ -106,8 +97,7 @@ bool Links::Begin(const wire::Resume& resume, transport::Connection& link) {
     RefuseMismatch(link);
     return false;
   }
-  return Answer(link, wire::Handshake::kResumed, 0,
-                [](wire::Writer& writer) { wire::Put(writer, wire::Resumed{0}); });
+  return SayResumed(link, 0);
 }
 
 std::optional<Links::Report> Links::Resume(const wire::Resume& resume,
@@ -121,9 +111,7 @@ std::optional<Links::Report> Links::Resume(const wire::Resume& resume,
     link = std::move(wrapped);
   }
   const auto greet = [compressed](transport::Connection& fresh, uint64_t received) {
-    const bool said = Answer(fresh, wire::Handshake::kResumed, 0, [&](wire::Writer& writer) {
-      wire::Put(writer, wire::Resumed{received});
-    });
+    const bool said = SayResumed(fresh, received);
     if (compressed != nullptr) compressed->StartBlocks();
     return said;
   };

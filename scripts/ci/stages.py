@@ -250,8 +250,9 @@ without='containers'
 # It comes last: it is large, and its nvJitLink has numba-cuda send machine code. Any build will do:
 # its CPU part stands in for a GPU.
 pip install --quiet 'torch>=2.13,<2.14' expecttest accelerate
-pytest --all -n 2 tests/arrays/test_torch_*.py tests/arrays/test_daemon.py \\
-  tests/arrays/test_private_folder.py tests/arrays/test_lost_node.py
+pytest --all -n 2 tests/arrays/test_torch_*.py tests/arrays/test_ceiling.py \\
+  tests/arrays/test_daemon.py tests/arrays/test_private_folder.py tests/arrays/test_lost_node.py \\
+  tests/suite/test_needs.py
 """,
         after=("kubernetes", "containers", "sanitizers", "native", "fuzz", "gxx"),
         processors=2,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from threading import Thread
 
 import pytest
 from helpers.ends import ended
@@ -12,7 +13,7 @@ from helpers.waiting import wait_until
 from quota.tenant import MS, SECOND, overlap, part, shares
 from tokens.harness import Loop
 
-from arrays.leases import array_tenant, driver_tenant
+from arrays.leases import ArrayTenant, array_tenant, driver_tenant
 
 pytestmark = pytest.mark.measures
 
@@ -67,6 +68,12 @@ def test_an_idle_session_gives_its_share_back() -> None:
             assert part(alone, alone[0].begin, alone[-1].end) > 0.8
 
 
+def _issue(tenant: ArrayTenant, operations: int) -> None:
+    for _ in range(operations):
+        tenant.hold(KERNEL)
+    tenant.issuer.flush()
+
+
 def test_a_paused_lease_is_held_back() -> None:
     with Loop() as loop:
         lease = loop.lease("arrays", 0.3)
@@ -77,19 +84,20 @@ def test_a_paused_lease_is_held_back() -> None:
             arrays.hold(KERNEL)
             assert len(arrays.runs()) == 1
             loop.send(lease.message(paused=True))
-            # So few that the client does not wait for the node, as one that is far ahead does.
-            for _ in range(12):
-                arrays.hold(KERNEL)
+            # A thread of its own, because the client waits when it is far ahead of the node.
+            issuing = Thread(target=_issue, args=(arrays, 50))
+            issuing.start()
             for _ in range(50):
                 driver.hold(KERNEL)
-            arrays.issuer.flush()
             assert len(driver.runs()) == 50
             wait_until(lambda: arrays.demand().wanting == 1)
             resumed = time.time_ns()
             loop.send(lease.message(paused=False))
+            issuing.join(60)
+            assert not issuing.is_alive()
             ours = arrays.runs()
-        assert len(ours) == 13
-        assert len([run for run in ours if run.begin >= resumed]) >= 11
+        assert len(ours) == 51
+        assert len([run for run in ours if run.begin >= resumed]) >= 49
 
 
 def test_a_session_that_is_held_back_ends_with_its_client() -> None:

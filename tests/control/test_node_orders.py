@@ -39,6 +39,7 @@ class Daemon:
         self.server = server
         self._channel = open_channel(parse_endpoint(server.unix), {})
         self.orders = orders_pb2_grpc.NodeOrderServiceStub(self._channel)
+        self._leases = lease_pb2_grpc.LeaseServiceStub(self._channel)
         self.attempt = 1_000_000
 
     def grant(self, claim: str, **more: object) -> agent_pb2.GrantAnswer:
@@ -59,9 +60,17 @@ class Daemon:
         return list(report.leases)
 
     def revoke(self, claim: str) -> None:
+        """Returns when the lease has gone: until its last session's worker has ended, no other
+        lease can have its key.
+        """
         order = agent_pb2.RevokeOrder(request_id=claim, attempt=self.attempt)
         self.orders.Revoke(order, timeout=10)
         self.attempt += 1
+        wait_until(lambda: claim not in self._keys())
+
+    def _keys(self) -> list[str]:
+        answer = self._leases.ListLeases(lease_pb2.ListLeasesRequest(), timeout=10)
+        return [lease.key for lease in answer.leases]
 
 
 @pytest.fixture(scope="module")

@@ -81,6 +81,20 @@ def claim(served: Node, number: int = 7, key: str = RUN, now: float = 1.0) -> li
     return served.handle(on.ClaimRequested(number, "a", key), now)
 
 
+def test_a_grant_behind_a_revoked_lease_whose_sessions_end_says_so() -> None:
+    served = node()
+    mine = orders(served)
+    assert told(mine) == ""
+    actions = served.handle(on.SessionRequested(1, "a", RUN, "box"), 1.0)
+    (worker,) = [one.worker for one in actions if isinstance(one, do.StartWorker)]
+    served.handle(on.WorkerReady(worker), 1.0)
+    served.handle(on.SessionOpened(worker), 1.0)
+    mine.revoke(RUN, 1)
+    assert "its sessions are still ending; try again" in told(mine, attempt=2)
+    served.handle(on.WorkerExited(worker, "it was told to end"), 2.0)
+    assert told(mine, attempt=2) == ""
+
+
 def test_a_booked_lease_waits_for_its_run_and_ends_with_it() -> None:
     served = node()
     assert told(orders(served)) == ""

@@ -44,7 +44,8 @@ class CuttingProxy(Closing):
         self._half_open: list[socket.socket] = []
         self._holds = holds
         self._accepted = 0
-        self._held: list[socket.socket] = []
+        self._held: list[socket.socket] | None = []  # None: they were dropped
+        self._holding = threading.Lock()
         self._plan: list[int] = []
         self._away_seconds = 0.0
         self._keep_server_ends = False
@@ -86,12 +87,14 @@ class CuttingProxy(Closing):
         self._was_cut.clear()
 
     def drop(self, away_seconds: float = 0.0) -> None:
-        """Closes the connections that it holds.
+        """Closes the connections that it holds, and those to hold that are still to come.
 
-        away_seconds: how long new connections are refused.
+        away_seconds: how long others are refused.
         """
-        self._away_until = time.monotonic() + away_seconds
-        for one in self._held:
+        with self._holding:
+            held, self._held = self._held or [], None
+            self._away_until = time.monotonic() + away_seconds
+        for one in held:
             one.close()
 
     def target(self, address: str) -> None:
@@ -145,7 +148,7 @@ class CuttingProxy(Closing):
             return
         number, self._accepted = self._accepted, self._accepted + 1
         if number in self._holds:
-            self._held.append(client)
+            self._hold(client)
             return
         try:
             server = socket.create_connection(self._target)
@@ -159,6 +162,13 @@ class CuttingProxy(Closing):
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._peers[one] = other
             self._selector.register(one, selectors.EVENT_READ)
+
+    def _hold(self, client: socket.socket) -> None:
+        with self._holding:
+            if self._held is not None:
+                self._held.append(client)
+                return
+        client.close()
 
     def _forward(self, one: socket.socket) -> None:
         try:

@@ -18,8 +18,6 @@ from helpers.waiting import wait_until
 from rgpu_client.control import ControlClient
 from rgpu_common.endpoints import parse_endpoint
 
-# The keys of leases that programs share because they name none.
-SHARED = "container:"
 FULL = pytest.mark.full
 TRANSPORTS = ["shm", "tcp", *(pytest.param(name, marks=FULL) for name in ("unix", "tls", "grpc"))]
 
@@ -47,10 +45,11 @@ def control(running: Server) -> Iterator[ControlClient]:
 def server(running: Server, control: ControlClient, request: pytest.FixtureRequest) -> str:
     """The server's address for the transport of the test.
 
-    Programs that name no lease share one, and a session ends a moment after its program. Its memory
-    would be freed while the program of this test counts what is free.
+    Programs that name no lease share one, and so do a test's programs over several transports. A
+    session ends a moment after its program. Its memory would be freed while the program of this
+    test counts what is free.
     """
-    wait_until(lambda: not any(s.lease_key.startswith(SHARED) for s in control.sessions()))
+    wait_until(lambda: not control.sessions())
     return running.address(request.param)
 
 

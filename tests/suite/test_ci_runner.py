@@ -5,7 +5,10 @@ Each test is a process of its own, as `.ci/run` is, because the runner takes in 
 
 from __future__ import annotations
 
+import fnmatch
 import os
+import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -14,7 +17,8 @@ from pathlib import Path
 import pytest
 from helpers.waiting import wait_until
 
-CI = Path(__file__).resolve().parents[2] / "scripts" / "ci"
+ROOT = Path(__file__).resolve().parents[2]
+CI = ROOT / "scripts" / "ci"
 DEADLINE_SECONDS = 60.0
 PROGRAM = """
 import os, sys
@@ -234,3 +238,17 @@ for stage in select([*stages, Stage("d", "")], ["c", "a"], {only}):
     needs = [line.split() for line in done.stdout.splitlines()]
     assert " ".join(name for name, *_ in needs) == left
     assert {after for _, *afters in needs for after in afters} < {*left.split()}
+
+
+def test_the_torch_stage_has_every_file_that_needs_pytorch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All other stages leave out what needs it."""
+    page = runpy.run_path(str(ROOT / "scripts" / "gen_tests_page.py"))
+    needing = page["written"](page["PAGE"].read_text(encoding="utf-8"))["torch"]
+    monkeypatch.syspath_prepend(CI)
+    stages = runpy.run_path(str(CI / "stages.py"))["STAGES"]
+    (script,) = [stage.commands for stage in stages if stage.name == "torch"]
+    patterns = re.findall(r"tests/[\w/*]+\.py", script)
+    assert needing
+    assert [f for f in needing if not any(fnmatch.fnmatch(f, p) for p in patterns)] == []

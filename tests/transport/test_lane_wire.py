@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from helpers.server import Server
@@ -84,6 +86,23 @@ def test_a_resume_begins_a_control_lane_that_was_not_attached(server: Server) ->
     end(client)
     for one in (liar, control, late):
         one.close()
+
+
+def test_an_attach_that_is_replayed_after_a_restart_changes_nothing(tmp_path: Path) -> None:
+    """The next server does not know whether the worker has the control lane; the worker does."""
+    with Server("--state-dir", str(tmp_path)) as first:
+        client = ByHand(first.tcp)
+        assert client.record(client.control)[0] == 40  # ATTACHED
+        assert first.process is not None
+        first.process.send_signal(signal.SIGKILL)
+        first.process.wait()
+        with Server("--state-dir", str(tmp_path)) as second:
+            client.address = second.tcp
+            replayed = connect(second.tcp)
+            client.attach(replayed)
+            assert is_closed(replayed)
+            replayed.close()
+            end(client)  # by BYE on the control lane, which the worker has still
 
 
 def test_a_newer_connection_replaces_the_one_that_is_there(client: ByHand) -> None:

@@ -76,7 +76,10 @@ std::optional<CUresult> CopyDirectly(const Here& here, const Copy& copy) {
   // The bytes of a mapping have another place in the device's memory than its addresses say. Memory
   // that processes share lies in files of its own.
   const auto range = here.session->addresses().Find(address);
-  if (!range || range->is_mapped() || range->is_shared()) return std::nullopt;
+  // Another thread has freed the memory since it was checked. The other path would post the copy,
+  // and only the next wait would report that it has failed.
+  if (!range) return CUDA_ERROR_INVALID_VALUE;
+  if (range->is_mapped() || range->is_shared()) return std::nullopt;
   const bool there = to_device ? base::CanRead(host, copy.width) : base::CanWrite(host, copy.width);
   if (!there) return std::nullopt;
   for (uint64_t at = 0; at < copy.width;) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "gen/message_numbers.gen.h"
 #include "rgpu_common/native/transport/transport.h"
 #include "rgpu_common/native/wire/codec.h"
 #include "rgpu_common/native/wire/frame.h"
@@ -142,5 +143,21 @@ class ReadHook {
 // reads. idle_timeout_ms is the longest time in which the peer accepts no byte (-1: no limit).
 SendState SendAll(Connection& connection, iovec* parts, int count, ReadHook* hook,
                   int idle_timeout_ms);
+
+// Sends one handshake frame. False: its head exceeds the limit, or it was not sent in time.
+template <typename Message>
+bool SendHandshake(Connection& connection, wire::Handshake opcode, const Message& message,
+                   int idle_timeout_ms, int32_t status = 0) {
+  wire::FrameHeader header;
+  header.kind = wire::Kind::kHandshake;
+  header.opcode = static_cast<uint16_t>(opcode);
+  header.status = status;
+  FrameBuffer frame;
+  wire::Writer head = frame.Begin(header);
+  Put(head, message);
+  if (!frame.End()) return false;
+  iovec part = frame.part();
+  return SendAll(connection, &part, 1, nullptr, idle_timeout_ms) == SendState::kSent;
+}
 
 }  // namespace rgpu::transport

@@ -87,6 +87,8 @@ class Lane final : public Connection {
   int grace_left_ms() const { return link_.grace_left_ms(); }
   // Ends the lane: from then on every call returns kFailed.
   void Fail(std::string_view reason) { link_.Fail(reason); }
+  // Ends the lane because the grace is over.
+  void FailLate(std::string_view reason) { link_.FailLate(reason); }
   LaneStats stats() const { return link_.stats(); }
 
  private:

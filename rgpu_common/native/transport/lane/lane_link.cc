@@ -83,6 +83,11 @@ void LaneLink::Fail(std::string_view reason) {
   current()->Shutdown();  // a lane that has ended keeps its last link
 }
 
+void LaneLink::FailLate(std::string_view reason) {
+  late_ = true;
+  Fail(reason);
+}
+
 void LaneLink::Abandon() {
   phase_ = Phase::kClosed;
   bare_link_.load()->Abandon();

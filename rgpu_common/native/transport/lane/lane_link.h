@@ -56,6 +56,8 @@ class LaneLink {
   bool End(Phase phase, std::string_view reason);
   // Ends the lane with the phase kFailed, and its link.
   void Fail(std::string_view reason);
+  // As Fail, because the grace is over.
+  void FailLate(std::string_view reason);
   // Takes no lock: in a forked child, the threads that hold it do not exist.
   void Abandon();
 
