@@ -37,7 +37,7 @@ from rgpu_server.config import Limits
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
 from rgpu_server.core.model import SessionState
-from rgpu_server.core.pool import WorkerState
+from rgpu_server.core.pool import WorkerState, seam_of
 from rgpu_server.export_broker import ExportBroker
 from rgpu_server.identity.authenticator import Authenticator
 from rgpu_server.isolation import Isolation, worker_of
@@ -47,6 +47,7 @@ from rgpu_server.service.claims import claim_doers
 from rgpu_server.service.desk import Desk, Visitor
 from rgpu_server.session_compilers import SessionCompilers
 from rgpu_server.session_counts import SessionCounts
+from rgpu_server.workers.memory_check import MemoryCheck
 from rgpu_server.workers.process import WorkerOptions, WorkerProcess
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ class Conductor:
             node.sessions, self._worker_of, self.pages, self._exports_changed
         )
         self.counts = SessionCounts()
+        self.memory = MemoryCheck()
         self.changed = asyncio.Event()
         # Called after each event: for the manager, for a Kubernetes agent, for the file of
         # reservations.
@@ -229,6 +231,9 @@ class Conductor:
             log.error("worker %d is not used: %s", worker, why)
             self.workers[worker].refuse("it is not isolated as it must be")
             return
+        # NVIDIA's driver maps as much as it likes into the process.
+        if seam_of(known.library) and self._equipment.options[known.library].emulated:
+            self.memory.ready(known.library, self.workers[worker].pid)
         self.feed(on.WorkerReady(worker))
 
     def _heard_answer(self, worker: int, session_id: int | None, message: Opened | Refused) -> None:

@@ -32,6 +32,7 @@ from rgpu_server.identity.access_tokens import existing_access_tokens
 from rgpu_server.identity.authenticator import Authenticator
 from rgpu_server.identity.guard import Guard
 from rgpu_server.isolation import Isolation, isolation_of, worker_of
+from rgpu_server.memory_watch import MemoryWatch
 from rgpu_server.observe.audit import leave, listen
 from rgpu_server.observe.collector import Collector, Sources
 from rgpu_server.observe.lease_log import LeaseLog
@@ -105,6 +106,7 @@ class Daemon:
         self.observer = Observer(self.conductor, inventory)
         self.recorder = _recorder(config, self.observer, self.state)
         self.conductor.report_to(self._handover, self.recorder)
+        self._memory = MemoryWatch(self.conductor)
         self.log = LeaseLog(self._key_of)
         api_path = str(self._folder / "api")
         self._api_address = f"unix:{api_path}"
@@ -144,6 +146,7 @@ class Daemon:
             self._handover.adopt(self._link.open())
             self._link.watch(self._handover)
             self.recorder.start()
+            self._memory.start()
             guard = Guard(self.authenticator, self.door.callers)
             agency = Agency(self._config.cluster, bound, self._membership())
             services = self._services(agency)
@@ -161,6 +164,7 @@ class Daemon:
         finally:
             if joining is not None:
                 await joining.close()
+            await self._memory.close()
             await self._web.close()
             await self.door.stop()
             self.probes.close()

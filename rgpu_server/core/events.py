@@ -112,6 +112,16 @@ class MemoryObserved:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryExceeded:
+    """The sessions of a lease hold more memory of the node than it has, by the system's count: this
+    one, the largest, is ended. held_bytes: what they hold together.
+    """
+
+    session: int
+    held_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class DrainRequested:
     """An operator drains the server: it takes no new lease and no new session from now on.
 
@@ -234,6 +244,7 @@ Event = (
     | ResizeRequested
     | PauseRequested
     | MemoryObserved
+    | MemoryExceeded
     | DrainRequested
     | UndrainRequested
     | RevokeRequested

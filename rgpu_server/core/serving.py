@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rgpu_common.units import format_bytes
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
 from rgpu_server.core.kept import KeptPlaces
@@ -60,6 +61,7 @@ class Serving:
             on.SessionRequested: self._requested,
             on.ClientLeft: self._client_left,
             on.ClientDied: self._client_died,
+            on.MemoryExceeded: self._memory_exceeded,
             on.WorkerReady: self._worker_ready,
             on.SessionOpened: self._opened,
             on.SessionRefusedByWorker: self._refused_by_worker,
@@ -248,6 +250,18 @@ class Serving:
         session = self.sessions.get(event.session)
         if session is not None:
             self.end(session, Refusal(Code.NO_WORKER, "the client's process is gone"), now)
+
+    def _memory_exceeded(self, event: on.MemoryExceeded, now: float) -> None:
+        session = self.sessions.get(event.session)
+        lease = None if session is None else self._leases.get(session.lease)
+        if session is None or lease is None:
+            return
+        sentence = (
+            f"the sessions of lease {lease.key} hold {format_bytes(event.held_bytes)} of the "
+            f"node's memory, and it has {format_bytes(lease.quota.memory_bytes)}: ask for more "
+            "memory, or work on less at a time"
+        )
+        self.end(session, Refusal(Code.NO_MEMORY, sentence), now)
 
     def _gone(self, session: Session, reason: str, now: float) -> None:
         self.sessions.remove(session)
