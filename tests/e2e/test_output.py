@@ -44,7 +44,7 @@ GOOD:
 LAUNCH = f"""
 cuda.open()
 module = cuda.load({PTX.encode()!r} + b"\\0")
-cuda.launch(cuda.function(module, {{name!r}}), 2, 4)
+cuda.launch(cuda.function(module, NAME), 2, 4)
 print(cuda.result("cuCtxSynchronize"))
 """
 BYSTANDER = """
@@ -56,9 +56,13 @@ print(cuda.result("cuCtxSynchronize"))
 ASSERT = 710
 
 
+def launch(kernel: str) -> str:
+    return LAUNCH.replace("NAME", repr(kernel))
+
+
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_printf_goes_to_stdout(server: Server, transport: str) -> None:
-    code, output, errors = clients.run(server.address(transport), LAUNCH.format(name="say"))
+    code, output, errors = clients.run(server.address(transport), launch("say"))
     assert (code, output) == (0, "hello\n" * 8 + "0\n"), errors
 
 
@@ -69,7 +73,7 @@ def test_every_failed_assertion_has_a_line_on_stderr(server: Server, transport: 
     bystander = clients.start(address, BYSTANDER)
     assert bystander.stdout is not None
     assert bystander.stdout.readline() == "ready\n"
-    code, output, errors = clients.run(address, LAUNCH.format(name="odd"))
+    code, output, errors = clients.run(address, launch("odd"))
     assert (code, output) == (0, f"{ASSERT}\n"), errors
     lines = [line for line in errors.splitlines() if "Assertion" in line]
     assert sorted(lines) == [

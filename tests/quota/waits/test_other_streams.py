@@ -244,7 +244,8 @@ def test_a_value_that_is_written_by_work_that_is_held_back(server: Server) -> No
         for _ in range(60):
             slow.hold(4 * MS, stream=using)
         slow.post(
-            "rgpuCopyDtoD", dst=flag, src=source, bytes=8, stream=writing
+            "rgpuCopyDtoD", dst=flag, dst_pitch=0, src=source, src_pitch=0, width=8, height=1,
+            stream=writing, synchronous=0,
         )  # fmt: skip
         while works(victim, 0.2) > 0:
             if slow.result("rgpuStreamQuery", stream=using, notify=0, version=1).status == 0:
