@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -191,6 +192,15 @@ class Loop:
             assert isinstance(message, say.UsageIs)
             if message.lease == lease.name:
                 return message
+
+    def usage_when(self, lease: Lease, holds: Callable[[say.UsageIs], bool]) -> say.UsageIs:
+        """The first usage of a lease of which this holds. Reports that are older than what the test
+        has seen may be unread.
+        """
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not holds(usage := self.usage(lease)):
+            assert time.monotonic() < deadline, f"the last usage was {usage}"
+        return usage
 
     def kill(self) -> None:
         assert self.process is not None

@@ -34,8 +34,7 @@ def test_who_is_alone_gets_the_device_until_it_is_recalled() -> None:
             worker.hears("released")
         assert lease.token.read()[:2] == (Phase.OPEN, generation)
         # On a busy machine, reports from before the grant may still be unread.
-        while (usage := loop.usage(lease)).grants == 0:
-            pass
+        usage = loop.usage_when(lease, lambda usage: usage.grants > 0)
         assert usage.grants == 1
 
 
@@ -48,7 +47,7 @@ def test_two_leases_take_turns() -> None:
                 worker.hears("granted SLICE")
                 worker.hears("released")
         for lease in leases:
-            assert loop.usage(lease).device_ns > 0
+            loop.usage_when(lease, lambda usage: usage.device_ns > 0)
 
 
 def test_an_idle_holder_is_recalled_at_once() -> None:
@@ -167,7 +166,7 @@ def test_a_cap_holds_for_who_is_alone() -> None:
         worker = loop.worker(lease)
         for _ in range(10):
             worker.hears("granted SLICE")
-        wait_until(lambda: loop.usage(lease).throttled_ns > 0)
+        loop.usage_when(lease, lambda usage: usage.throttled_ns > 0)
 
 
 def test_a_daemon_that_breaks_the_protocol_is_left() -> None:
