@@ -43,10 +43,20 @@ def _accumulate(given: Given) -> None:
 
 
 def _morphology(given: Given) -> None:
-    """SciPy reads beyond an image without dimensions."""
+    """SciPy reads beyond an image without dimensions, and beyond a structure that is smaller than
+    the footprint: it returns what lies there.
+    """
     image: Any = given.get("input")
     if np.ndim(image) == 0:
         raise ValueError("the input must have at least one dimension")
+    structure: Any = given.get("structure")
+    footprint: Any = given.get("footprint")
+    if structure is not None and footprint is not None:
+        shapes = np.shape(structure), np.shape(footprint)
+        _require(
+            shapes[0] == shapes[1],
+            f"structure and footprint must have one shape, not {shapes[0]} and {shapes[1]}",
+        )
 
 
 def _pivots(given: Given) -> None:

@@ -191,6 +191,20 @@ def test_filters_are_not_longer_than_the_image() -> None:
     assert call("cupyx.scipy.signal.medfilt2d", IMAGE, 3).shape == (4, 4)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["grey_closing", "grey_opening", "grey_dilation", "grey_erosion", "white_tophat",
+     "black_tophat", "morphological_gradient", "morphological_laplace"],
+)  # fmt: skip
+def test_a_structure_is_as_large_as_its_footprint(name: str) -> None:
+    full = f"cupyx.scipy.ndimage.{name}"
+    for structure, footprint in (((1, 1), (3, 3)), ((3, 3), (1, 1)), ((1, 9), (3, 3))):
+        with pytest.raises(ValueError, match="structure and footprint must have one shape"):
+            call(full, IMAGE, structure=np.ones(structure), footprint=np.ones(footprint))
+    given = {"structure": np.zeros((3, 3)), "footprint": np.ones((3, 3), bool)}
+    assert call(full, IMAGE, **given).shape == (4, 4)
+
+
 def test_a_start_vector_has_an_element_for_each_row() -> None:
     matrix = Held(scipy.sparse.csr_matrix(np.diag(np.arange(1.0, 9))))
     for start in (np.ones(1), np.ones(0), np.ones(7)):
