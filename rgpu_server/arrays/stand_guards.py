@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 # SciPy makes an integer of a coordinate. Beyond this, what it computes is not exact.
 _MOST_COORDINATE: Final = float(1 << 40)
+_REFLECTED: Final = ("reflect", "grid-mirror")
+# Modes in which a filter needs nothing of the image beyond its border but one value.
+_FILLED: Final = ("constant", "grid-constant", "nearest")
 
 
 def guarded(public: str, names: Sequence[str], call: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,10 +46,87 @@ def _accumulate(given: Given) -> None:
 
 
 def _morphology(given: Given) -> None:
-    """SciPy reads beyond an image without dimensions."""
+    """SciPy reads beyond an image without dimensions, and beyond a structure that is smaller than
+    the footprint: it returns what lies there.
+    """
     image: Any = given.get("input")
     if np.ndim(image) == 0:
         raise ValueError("the input must have at least one dimension")
+    structure: Any = given.get("structure")
+    footprint: Any = given.get("footprint")
+    if structure is not None and footprint is not None:
+        shapes = np.shape(structure), np.shape(footprint)
+        _require(
+            shapes[0] == shapes[1],
+            f"structure and footprint must have one shape, not {shapes[0]} and {shapes[1]}",
+        )
+
+
+def _ranks(given: Given) -> None:
+    """SciPy's rank filter of one dimension reads beyond an image that is shorter than the filter
+    reaches to one side, and takes what lies there for elements. SciPy itself avoids that only for
+    filters that reach too far to the left.
+    """
+    image, footprint = given.get("input"), given.get("footprint")
+    if np.ndim(image) != 1:
+        return
+    count = np.size(image)
+    window = _single(given.get("size")) if footprint is None else np.size(footprint)
+    left = (window - 1) // 2 - _single(given.get("origin"))
+    avoided = left > count != 1
+    mode = given.get("mode", "reflect")
+    reach = 0 if mode in _FILLED else max(left, window - 1 - left) + (mode == "mirror")
+    _require(
+        avoided or reach <= count,
+        f"a filter of {window} elements reaches beyond the {count} of the image: pad the image",
+    )
+
+
+def _reflected(*windows: str) -> Guard:
+    """Returns the guard of filters whose parameters `windows` give the extents of a window. Where
+    it reaches twice over a reflected image, SciPy takes an element before the image.
+    """
+
+    def guard(given: Given) -> None:
+        if given.get("mode", "reflect") not in _REFLECTED:
+            return
+        shape, axes = np.shape(given["input"]), given.get("axes")
+        chosen = range(len(shape)) if axes is None else np.asarray(axes).reshape(-1)
+        lengths = [shape[axis] for axis in chosen if -len(shape) <= axis < len(shape)]
+        origins = _each(given.get("origin"), len(lengths))
+        for extents in (_extents(name, given.get(name), len(lengths)) for name in windows):
+            for length, extent, origin in zip(lengths, extents, origins, strict=False):
+                near = length < 2 or extent // 2 + abs(origin) < 4 * length
+                _require(near, f"a filter of {extent} is too long for an image of {length} there")
+
+    return guard
+
+
+def _extents(name: str, value: Any, count: int) -> list[int]:
+    if value is None:
+        return []
+    return _each(value, count) if name == "size" else list(np.shape(value))
+
+
+def _each(value: Any, count: int) -> list[int]:
+    """Returns a number for each of `count` axes; none for what SciPy refuses itself."""
+    found = np.asarray(0 if value is None else value).reshape(-1)
+    several = [int(one) for one in found] if found.dtype.kind in "iu" else []
+    return several * count if len(several) == 1 else several
+
+
+def _all(*guards: Guard) -> Guard:
+    def guard(given: Given) -> None:
+        for one in guards:
+            one(given)
+
+    return guard
+
+
+def _single(value: Any) -> int:
+    """Returns a number, or the one of a sequence; 0 for what SciPy refuses itself."""
+    found = np.asarray(0 if value is None else value).reshape(-1)
+    return int(found[0]) if found.size == 1 and found.dtype.kind in "iu" else 0
 
 
 def _pivots(given: Given) -> None:
@@ -136,6 +216,17 @@ _GUARDS: Final[dict[str, Guard]] = {
     "cupyx.scipy.ndimage.rotate": _coordinates("angle"),
     "cupyx.scipy.ndimage.shift": _coordinates("shift"),
     "cupyx.scipy.ndimage.zoom": _coordinates("zoom"),
+    **{
+        f"cupyx.scipy.ndimage.{name}": _all(_ranks, _reflected("footprint", "size"))
+        for name in ("median_filter", "percentile_filter", "rank_filter")
+    },
+    **dict.fromkeys(
+        ("cupyx.scipy.ndimage.convolve", "cupyx.scipy.ndimage.correlate"), _reflected("weights")
+    ),
+    **dict.fromkeys(
+        ("cupyx.scipy.ndimage.maximum_filter", "cupyx.scipy.ndimage.minimum_filter"),
+        _reflected("footprint"),
+    ),
     "cupyx.scipy.signal.medfilt2d": _windows,
     "cupyx.scipy.signal.sepfir2d": _filters,
     "cupyx.scipy.sparse.linalg.eigsh": _start,
@@ -144,7 +235,7 @@ _GUARDS: Final[dict[str, Guard]] = {
          "cumulative_prod", "rgpu.ufunc_accumulate"), _accumulate,
     ),
     **{
-        f"cupyx.scipy.ndimage.{name}": _morphology
+        f"cupyx.scipy.ndimage.{name}": _all(_morphology, _reflected("footprint", "structure"))
         for name in (
             "grey_closing", "grey_opening", "grey_dilation", "grey_erosion", "white_tophat",
             "black_tophat", "morphological_gradient", "morphological_laplace",

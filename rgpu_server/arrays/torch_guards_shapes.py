@@ -26,6 +26,8 @@ torch: Any = import_module("torch")
 
 _GRADIENT = "the gradient and the input"
 _MOST_COORDINATE = 1 << 24
+# Of interpolation: bilinear, nearest, bicubic; of padding: zeros, border, reflection.
+_MODES = (0, 1, 2)
 _PER_CHANNEL = "weight, bias and statistics of a normalization"
 
 
@@ -85,6 +87,16 @@ def _group_norm(given: Given) -> None:
     )
     for name in ("weight", "bias"):
         has_count(given.get(name), channels, _PER_CHANNEL)
+
+
+def _gelu_backward(given: Given) -> None:
+    """oneDNN reads as many elements of the input as the gradient has."""
+    same_shape(given["grad_output"], given["self"], _GRADIENT)
+
+
+def _extreme(given: Given) -> None:
+    """With `out`, PyTorch returns what lay in memory as the largest of no elements."""
+    require(given["self"].numel() > 0, "an input without elements has no largest or smallest one")
 
 
 def _softmax_backward(given: Given) -> None:
@@ -151,8 +163,15 @@ def _pad_backward(inner: int) -> Guard:
     return guard
 
 
+def _grid(given: Given) -> None:
+    """PyTorch computes nothing in a mode that does not exist, and returns what lay in memory."""
+    good = given["interpolation_mode"] in _MODES and given["padding_mode"] in _MODES
+    require(good, "there is no such mode of a grid")
+
+
 def _grid_backward(given: Given) -> None:
     """input: (N, C, ...); grid: (N, *, 2 or 3); grad_output: (N, C, *)."""
+    _grid(given)
     value, grid = given["input"], given["grid"]
     require(value.dim() == grid.dim() > 2, "a grid must have as many dimensions as the input")
     has_shape(given["grad_output"], (*value.shape[:2], *grid.shape[1:-1]), "the gradient of a grid")
@@ -268,6 +287,9 @@ GUARDS: dict[str, Guard] = {
     **dict.fromkeys(("rrelu_with_noise", "rrelu_with_noise_"), _noisy),
     **{f"_upsample_{kind}2d_aa{which}": _upsample
        for kind in ("bilinear", "bicubic", "lanczos") for which in ("", "_backward")},
+    "gelu_backward": _gelu_backward,
+    **dict.fromkeys(("max.unary_out", "min.unary_out"), _extreme),
+    **{f"grid_sampler_{n}d": _grid for n in (2, 3)},
     **{f"grid_sampler_{n}d_backward": _grid_backward for n in (2, 3)},
     **{f"_adaptive_avg_pool{n}d_backward": _pool_backward(n) for n in (2, 3)},
     "adaptive_avg_pool3d_backward": _pool_backward(3),

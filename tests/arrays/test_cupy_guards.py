@@ -191,6 +191,67 @@ def test_filters_are_not_longer_than_the_image() -> None:
     assert call("cupyx.scipy.signal.medfilt2d", IMAGE, 3).shape == (4, 4)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["grey_closing", "grey_opening", "grey_dilation", "grey_erosion", "white_tophat",
+     "black_tophat", "morphological_gradient", "morphological_laplace"],
+)  # fmt: skip
+def test_a_structure_is_as_large_as_its_footprint(name: str) -> None:
+    full = f"cupyx.scipy.ndimage.{name}"
+    for structure, footprint in (((1, 1), (3, 3)), ((3, 3), (1, 1)), ((1, 9), (3, 3))):
+        with pytest.raises(ValueError, match="structure and footprint must have one shape"):
+            call(full, IMAGE, structure=np.ones(structure), footprint=np.ones(footprint))
+    given = {"structure": np.zeros((3, 3)), "footprint": np.ones((3, 3), bool)}
+    assert call(full, IMAGE, **given).shape == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("median_filter", {}),
+        ("percentile_filter", {"percentile": 40}),
+        ("rank_filter", {"rank": 1}),
+    ],
+)
+def test_a_filter_reaches_no_further_than_the_image(name: str, given: Any) -> None:
+    full = f"cupyx.scipy.ndimage.{name}"
+    for count, size, origin, mode in (
+        (1, 101, 50, "reflect"), (5, 11, 5, "reflect"), (5, 11, (5,), "wrap"), (1, 3, 0, "mirror"),
+        (2, 3, -1, "mirror"), (50, 101, np.array(50), "grid-wrap"),
+    ):  # fmt: skip
+        for extent in ({"size": size}, {"footprint": np.ones(size, bool)}):
+            with pytest.raises(ValueError, match="reaches beyond the"):
+                call(full, np.arange(float(count)), **extent, origin=origin, mode=mode, **given)
+    for count, size, origin, mode in (
+        (5, 11, 0, "reflect"), (5, 9, 0, "mirror"), (1, 3, 0, "reflect"), (1, 9, 2, "nearest"),
+        (9, 5, 2, "wrap"), (9, 5, -2, "constant"),
+    ):  # fmt: skip
+        made = call(full, np.ones(count), size=size, origin=origin, mode=mode, **given)
+        assert made.tolist()[4:5] in ([1], [])
+    assert call(full, np.ones((2, 2)), size=9, **given).tolist() == [[1, 1], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("correlate", lambda window: [window]), ("convolve", lambda window: [window]),
+        ("maximum_filter", lambda window: [None, window % 2]), ("minimum_filter", lambda window: [None, window % 2]),
+        ("median_filter", lambda window: [None, window]), ("rank_filter", lambda window: [2, None, window]),
+        ("median_filter", lambda window: [window.shape]), ("grey_dilation", lambda window: [None, window % 2]),
+        ("grey_erosion", lambda window: [None, None, window]), ("white_tophat", lambda window: [None, None, window]),
+    ],
+)  # fmt: skip
+def test_no_filter_reaches_over_a_reflected_image_twice(name: str, form: Any) -> None:
+    """SciPy took the row before the image, so the result showed what lies there in memory."""
+    full, image = f"cupyx.scipy.ndimage.{name}", np.ones((2, 400))
+    for extents, origin in (((17, 1), 0), ((11, 3), (-5, 0))):
+        window = np.arange(extents[0] * extents[1]).reshape(extents)
+        with pytest.raises(ValueError, match="is too long for an image of 2 there"):
+            call(full, image, *form(window), origin=origin)
+        assert call(full, image, *form(window), origin=origin, mode="constant").shape == (2, 400)
+        assert call(full, image.T, *form(window)).shape == (400, 2)
+
+
 def test_a_start_vector_has_an_element_for_each_row() -> None:
     matrix = Held(scipy.sparse.csr_matrix(np.diag(np.arange(1.0, 9))))
     for start in (np.ones(1), np.ones(0), np.ones(7)):

@@ -11,6 +11,7 @@ from helpers.needs import import_needed
 
 torch = import_needed("torch")
 
+from helpers.array_session import A  # noqa: E402
 from helpers.torch_session import torch_session  # noqa: E402
 
 from rgpu_client.arrays.issuer import Issuer  # noqa: E402
@@ -54,6 +55,10 @@ CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("replication_pad2d_backward", [t(5, 2, 2, 4), t(6, 2, 4, 4), [0, 0, 2, -4]], {}),
     ("grid_sampler_2d_backward",
      [t(2, 3, 13, 10), t(2, 3, 5, 20), t(2, 13, 110, 2), 0, 1, False, [True, True]], {}),
+    ("grid_sampler_2d", [t(1, 1, 2, 2), t(1, 2, 2, 2), 0, 4, True], {}),
+    ("grid_sampler_3d", [t(1, 1, 2, 2, 2), t(1, 2, 2, 2, 3), 9, 0, True], {}),
+    ("grid_sampler_2d_backward",
+     [t(1, 1, 2, 2), t(1, 1, 2, 2), t(1, 2, 2, 2), -1, 0, True, [True, True]], {}),
     ("_log_softmax_backward_data", [t(5), t(4), 0, torch.float32], {}),
     ("_pdist_forward", [t(3, 2, 5)], {}),
     ("_pdist_backward", [t(4, 2), t(5, 1), 2.0, t(10)], {}),
@@ -139,15 +144,24 @@ def test_wrong_arguments_are_refused_by_a_session_that_lives_on() -> None:
         assert issuer.ask("version")
 
 
-def view(issuer: Issuer, base: int, dtype: str, *shape: int) -> int:
-    """A view of the first elements of a tensor as others, in Fortran's order."""
+def view(
+    issuer: Issuer, base: int, dtype: str, *shape: int, stride: tuple[int, ...] | None = None
+) -> int:
+    """A view of the first elements of a tensor as others, by default in Fortran's order."""
     v, made = [Tag.SLOT_VALUE], issuer.new_id()
-    stride = [1, *shape[:-1]]
+    stride = stride or (1, *shape[:-1])
     several = [Tag.LIST, *[v] * len(shape)]
     arguments = [[Tag.SLOT_OBJECT], [Tag.DTYPE, dtype], 0, several, several, v]
     template = issuer.template(("view", dtype, shape), "rgpu::view", arguments, {}, 1)
     issuer.run(template, [base, *shape, *stride, 0], [made])
     return made
+
+
+def numbers(issuer: Issuer, tensor: int, count: int, dtype: Any = torch.float32) -> Any:
+    """Reads the elements of a tensor in a row."""
+    answer = bytearray(count * dtype.itemsize)
+    issuer.read(tensor, lambda dtype, shape: memoryview(answer))
+    return torch.frombuffer(answer, dtype=dtype)
 
 
 def test_a_result_does_not_change_the_pivots_that_were_checked() -> None:
@@ -158,12 +172,66 @@ def test_a_result_does_not_change_the_pivots_that_were_checked() -> None:
             node(issuer, value, slots)
         factors, memory, right = slots
         pivots, out = view(issuer, memory, "int32", 3), view(issuer, memory, "float32", 3, 1)
-        o = [Tag.SLOT_OBJECT]
-        template = issuer.template("solve", "aten::linalg_lu_solve.out", [o, o, o], {"out": o}, 0)
+        template = issuer.template("solve", "aten::linalg_lu_solve.out", [A, A, A], {"out": A}, 0)
         issuer.run(template, [factors, pivots, right, out], [])
-        answer = bytearray(12)
-        issuer.read(out, lambda dtype, shape: memoryview(answer))
-        assert torch.frombuffer(answer, dtype=torch.float32).tolist() == [1, 1, 1]
+        assert numbers(issuer, out, 3).tolist() == [1, 1, 1]
+
+
+def test_a_result_does_not_change_the_order_that_was_checked() -> None:
+    """The operator writes pairs of 32 bits to where its sorter has numbers of 64 bits."""
+    with torch_session(1 << 28) as issuer:
+        slots: list[Any] = []
+        values = torch.cat((torch.full((6192,), 1e9), torch.full((2000,), -1.0)))
+        for value in (torch.arange(8192.0), values, torch.arange(8192)):
+            node(issuer, value, slots)
+        out = view(issuer, slots[2], "int32", 8192)
+        given = {"out_int32": True, "sorter": A, "out": A}
+        template = issuer.template("search", "aten::searchsorted.Tensor_out", [A, A], given, 0)
+        issuer.run(template, [*slots, out], [])
+        assert numbers(issuer, out, 8192, torch.int32).tolist() == [8192] * 6192 + [0] * 2000
+
+
+def test_a_result_does_not_change_the_classes_that_were_checked() -> None:
+    """The operator marks a class where it reads the next one."""
+    with torch_session(1 << 28) as issuer:
+        slots: list[Any] = []
+        for value in (t(1, 4096), torch.zeros(1, 4096, dtype=torch.int64), t()):
+            node(issuer, value, slots)
+        marks = view(issuer, slots[1], "float32", 1, 4096)
+        template = issuer.template(
+            "loss", "aten::multilabel_margin_loss_forward.output", [A, A, 1],
+            {"output": A, "is_target": A}, 0,
+        )  # fmt: skip
+        issuer.run(template, [*slots, marks], [])
+        assert numbers(issuer, marks, 4096).tolist() == [1.0] + [0.0] * 4095
+
+
+@pytest.mark.parametrize("name", ["gelu_backward", "gelu_backward.grad_input"])
+def test_a_gradient_of_one_number_is_not_longer_than_the_input(name: str) -> None:
+    """oneDNN would read as much of the input as the gradient shows."""
+    with torch_session(1 << 28) as issuer:
+        slots: list[Any] = []
+        for value in (t(1), t(4), t(0)):
+            node(issuer, value, slots)
+        gradient = view(issuer, slots[0], "float32", 1 << 20, 4, stride=(0, 0))
+        out = {"grad_input": A} if name.endswith("grad_input") else {}
+        template = issuer.template(name, f"aten::{name}", [A, A], out, 0 if out else 1)
+        made = issuer.new_id()
+        issuer.run(template, [gradient, slots[1], *slots[2:] * len(out)], [] if out else [made])
+        with pytest.raises(ValueError, match="the gradient and the input must have one shape"):
+            issuer.describe([slots[2] if out else made])
+
+
+@pytest.mark.parametrize("name", ["max.unary_out", "min.unary_out"])
+def test_the_largest_of_nothing_is_not_what_lay_in_memory(name: str) -> None:
+    with torch_session(1 << 28) as issuer:
+        slots: list[Any] = []
+        for value in (t(0), t(0)):
+            node(issuer, value, slots)
+        template = issuer.template(name, f"aten::{name}", [A], {"out": A}, 0)
+        issuer.run(template, slots, [])
+        with pytest.raises(ValueError, match="has no largest or smallest one"):
+            issuer.sync()
 
 
 def test_every_guarded_operator_is_listed() -> None:
