@@ -67,7 +67,8 @@ def _ranks(given: Given) -> None:
     reaches to one side, and takes what lies there for elements. SciPy itself avoids that only for
     filters that reach too far to the left.
     """
-    image, footprint = given.get("input"), given.get("footprint")
+    image: Any = given.get("input")
+    footprint: Any = given.get("footprint")
     if np.ndim(image) != 1:
         return
     count = np.size(image)
