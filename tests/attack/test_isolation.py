@@ -74,22 +74,37 @@ def hold(server: Server, **settings: str) -> subprocess.Popen[str]:
     return client
 
 
+def confined(server: Server) -> list[int]:
+    """The workers, once all of them have given up their rights: one that has just started has them
+    still, and gets no session.
+    """
+    found: list[int] = []
+
+    def are_confined() -> bool:
+        found[:] = server.children()
+        return bool(found) and all(facts(pid)["Seccomp"] == "2" for pid in found)
+
+    wait_until(are_confined)
+    return found
+
+
 @needs("root")  # who may read the environment of a worker
 def test_a_worker_has_no_rights(server: Server) -> None:
     client = hold(server)
-    for pid in server.children():
-        status = facts(pid)
-        assert status["Seccomp"] == "2"
-        assert status["NoNewPrivs"] == "1"
-        assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == 0
-        assert "0" not in status["Uid"].split()
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-        assert b"TOKEN" not in environment
-        assert b"RGPU_" not in environment
-        open_files = [os.readlink(f) for f in Path(f"/proc/{pid}/fd").iterdir()]
-        kinds = ("pipe:", "socket:", "anon_inode:[eventfd]", "/memfd:", "/dev/null")
-        assert [f for f in open_files if not f.startswith(kinds)] == []
-    client.communicate("go on\n", timeout=60)
+    try:
+        for pid in confined(server):
+            status = facts(pid)
+            assert status["NoNewPrivs"] == "1"
+            assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == 0
+            assert "0" not in status["Uid"].split()
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+            assert b"TOKEN" not in environment
+            assert b"RGPU_" not in environment
+            open_files = [os.readlink(f) for f in Path(f"/proc/{pid}/fd").iterdir()]
+            kinds = ("pipe:", "socket:", "anon_inode:[eventfd]", "/memfd:", "/dev/null")
+            assert [f for f in open_files if not f.startswith(kinds)] == []
+    finally:
+        client.communicate("go on\n", timeout=60)
 
 
 def test_a_request_to_the_compiler_has_no_rights() -> None:
