@@ -43,10 +43,17 @@ class MemoryWatch:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            seats = self._seats()
-            if seats:
-                # The system takes its time to count when there are hundreds of processes.
-                self._compare(await asyncio.to_thread(self._conductor.memory.measure, seats))
+            try:
+                await self._look()
+            except Exception:
+                # A look that fails must not be the last one: no later one would end a session.
+                log.exception("what array workers hold cannot be compared with their leases")
+
+    async def _look(self) -> None:
+        seats = self._seats()
+        if seats:
+            # The system takes its time to count when there are hundreds of processes.
+            self._compare(await asyncio.to_thread(self._conductor.memory.measure, seats))
 
     def _seats(self) -> list[Seat]:
         workers = self._conductor.workers

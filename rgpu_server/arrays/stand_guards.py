@@ -126,8 +126,8 @@ def _all(*guards: Guard) -> Guard:
 
 def _single(value: Any) -> int:
     """Returns a number, or the one of a sequence; 0 for what SciPy refuses itself."""
-    found = np.asarray(0 if value is None else value).reshape(-1)
-    return int(found[0]) if found.size == 1 and found.dtype.kind in "iu" else 0
+    found = _each(value, 1)
+    return found[0] if len(found) == 1 else 0
 
 
 def _pivots(given: Given) -> None:

@@ -6,6 +6,7 @@ of a library could do that writes where it must not.
 
 from __future__ import annotations
 
+import asyncio
 import mmap
 import os
 import subprocess
@@ -21,6 +22,7 @@ from helpers.server import Server
 from helpers.waiting import wait_until
 
 from rgpu_server.arrays.ledger import Ledger
+from rgpu_server.memory_watch import MemoryWatch
 from rgpu_server.workers.groups import THREAD_BYTES
 from rgpu_server.workers.memory_check import ALLOWANCE_BYTES, MemoryCheck, Seat, held_bytes
 from rgpu_server.workers.pages import map_page, slots
@@ -93,6 +95,37 @@ def test_the_system_counts_private_and_shared_memory() -> None:
     assert held_bytes(1 << 30) is None
 
 
+class Failing:
+    """A conductor whose sessions can be read at the second look only."""
+
+    def __init__(self) -> None:
+        self.looked = asyncio.Event()
+        self.workers: dict[int, object] = {}
+        self.node = self
+        self._looks = 0
+
+    @property
+    def sessions(self) -> list[object]:
+        self._looks += 1
+        if self._looks == 1:
+            raise RuntimeError("the first look fails")
+        self.looked.set()
+        return []
+
+
+def test_a_look_that_fails_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rgpu_server.memory_watch._LOOK_SECONDS", 0.0)
+
+    async def look() -> None:
+        failing = Failing()
+        watch = MemoryWatch(failing)  # type: ignore[arg-type]
+        watch.start()
+        await asyncio.wait_for(failing.looked.wait(), 30)
+        await watch.close()
+
+    asyncio.run(look())
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     with Server() as one:
@@ -102,7 +135,7 @@ def server() -> Iterator[Server]:
 class Program:
     """Allocates `PIECE` bytes for each line that it gets, and says so, or why not."""
 
-    def __init__(self, server: Server, lease: str) -> None:
+    def __init__(self, server: Server, lease: str, memory: int = LEASE) -> None:
         source = f"""
         import rgpu_client.cupy as cp
         kept = []
@@ -116,7 +149,7 @@ class Program:
         """
         self._process = subprocess.Popen(
             [sys.executable, "-u", "-c", textwrap.dedent(source)], cwd="/", text=True,
-            env=clients.environment(server.unix, RGPU_LEASE=lease, RGPU_MEMORY="64MiB"),
+            env=clients.environment(server.unix, RGPU_LEASE=lease, RGPU_MEMORY=str(memory)),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
@@ -134,22 +167,26 @@ class Program:
 
 @contextmanager
 def charges(server: Server) -> Iterator[list[Ledger]]:
-    """The charges of all sessions of the server's only lease."""
+    """The charges of all sessions of the server's only lease with `LEASE` bytes."""
     assert server.process is not None
     folder = Path(f"/proc/{server.process.pid}/fd")
     files = [one for one in folder.iterdir() if "memfd:rgpu-lease" in os.readlink(one)]
+    files.sort(key=lambda file: int(file.name))
     # Nobody may write what is granted.
-    (grants,) = [os.open(one, os.O_RDONLY) for one in files if not one.stat().st_mode & 0o200]
-    (usage,) = [os.open(one, os.O_RDWR) for one in files if one.stat().st_mode & 0o200]
-    page = map_page(grants, usage, write_grants=False)
+    granted = [os.open(one, os.O_RDONLY) for one in files if not one.stat().st_mode & 0o200]
+    used = [os.open(one, os.O_RDWR) for one in files if one.stat().st_mode & 0o200]
+    pages = [map_page(*pair, write_grants=False) for pair in zip(granted, used, strict=True)]
+    (page,) = [one for one in pages if Ledger(one, 0).limit == LEASE]
     try:
         yield [Ledger(page, slot) for slot in range(slots())]
     finally:
-        os.close(grants)
-        os.close(usage)
+        for fd in (*granted, *used):
+            os.close(fd)
 
 
-def test_a_session_that_claims_less_than_it_holds_ends(server: Server) -> None:
+def test_a_session_that_claims_less_than_it_holds_ends_and_an_honest_one_does_not(
+    server: Server,
+) -> None:
     told = ["1"]
 
     def is_ended() -> bool:
@@ -159,17 +196,16 @@ def test_a_session_that_claims_less_than_it_holds_ends(server: Server) -> None:
         told.append(liar.allocates())
         return "of the node's memory" in told[-1]
 
-    with closing(Program(server, "liar")) as liar:
-        assert liar.allocates() == "1"
-        assert liar.allocates().startswith("OutOfMemoryError")
+    with (
+        closing(Program(server, "honest", LEASE + MIB)) as honest,
+        closing(Program(server, "liar")) as liar,
+    ):
+        for one in (honest, liar):
+            assert one.allocates() == "1"
+            assert one.allocates().startswith("OutOfMemoryError")
         with charges(server) as ledgers:
             wait_until(is_ended)
+        # The server has looked at both.
+        assert honest.allocates().startswith("OutOfMemoryError")
     assert "the sessions of lease 'liar' of tenant 'default' hold" in told[-1]
     assert "and it has 64 MiB: ask for more memory" in told[-1]
-
-
-def test_an_honest_session_keeps_all_of_its_lease(server: Server) -> None:
-    with closing(Program(server, "honest")) as honest:
-        assert honest.allocates() == "1"
-        for _ in range(20):
-            assert honest.allocates().startswith("OutOfMemoryError")
