@@ -344,6 +344,7 @@ void GridRunner::Impl::Watch() {
       const auto limit = timeout.count() > 0 ? started + timeout : Clock::time_point::max();
       const auto end = std::min(limit, grid->assert_end());
       if (end > now) {
+        // An assert of a grid that runs may fail at any time.
         next = std::min({next, end, now + Clock::duration(Grid::kAssertTime)});
       } else if (!grid->stopped()) {
         grid->Fail({CUDA_ERROR_LAUNCH_TIMEOUT,

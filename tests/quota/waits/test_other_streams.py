@@ -247,9 +247,10 @@ def test_a_value_that_is_written_by_work_that_is_held_back(server: Server) -> No
             "rgpuCopyDtoD", dst=flag, dst_pitch=0, src=source, src_pitch=0, width=8, height=1,
             stream=writing, synchronous=0,
         )  # fmt: skip
-        while works(victim, 0.2) > 0:
-            if slow.result("rgpuStreamQuery", stream=using, notify=0, version=1).status == 0:
-                break
+        served = works(victim, 0.2)
+        while slow.result("rgpuStreamQuery", stream=using, notify=0, version=1).status != 0:
+            served += works(victim, 0.2)
+        assert served > 0
         ran(victim, slow, 60)
 
 
