@@ -11,11 +11,13 @@ from helpers import clients
 
 START = r"""
 from helpers.add_one import PTX
-import os, sys
+import os, select, sys
 from ctypes import byref, c_size_t, c_uint64, c_void_p, create_string_buffer
 def go():
     print("ready", flush=True)
     wait_for_line()
+def told():
+    return bool(select.select([sys.stdin], [], [], 0)[0])
 cuda.open()
 add_one = cuda.function(cuda.load(PTX), "add_one")
 counter = cuda.alloc(4)
@@ -76,6 +78,21 @@ for step in range(2000):
     cuda.synchronize()
 print(int.from_bytes(cuda.download(counter, 4), "little") == 2000)
 """
+
+
+# The next two work until `finish`, so that what a test does meanwhile always meets them at work.
+SYNCHRONISATIONS_UNTIL_TOLD = """
+go()
+steps = 0
+while not told():
+    cuda.launch(add_one, 1, 1, counter)
+    cuda.synchronize()
+    steps += 1
+print(int.from_bytes(cuda.download(counter, 4), "little") == steps)
+"""
+
+
+ASYNC_UNTIL_TOLD = ASYNC.replace("for _ in range(3):", "while not told():")
 
 
 WAITS = """

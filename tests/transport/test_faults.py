@@ -22,6 +22,7 @@ from transport.cut_programs import (
     ASYNC,
     LAST_CALL,
     SYNCHRONISATIONS,
+    SYNCHRONISATIONS_UNTIL_TOLD,
     WAITS,
     finish,
     go_on,
@@ -140,7 +141,7 @@ def test_a_reader_that_stands_still_loses_nothing(server: Server, transport: str
 @pytest.mark.parametrize("transport", [t for t in TRANSPORTS if t != "shm"])
 def test_garbage_at_the_door_disturbs_nobody(server: Server, transport: str) -> None:
     address = server.grpc if transport == "grpc" else server.address(transport)
-    with running(server.address(transport), SYNCHRONISATIONS) as client:
+    with running(server.address(transport), SYNCHRONISATIONS_UNTIL_TOLD) as client:
         go_on(client)
         for first in (b"", b"PRI * HTTP/2.0\r\n\r\n", b"\x16\x03\x01\x40\x00"):
             with knock(address) as stranger:
@@ -213,7 +214,7 @@ def test_a_cut_within_a_frame_is_not_called_nonsense(hasty: Server) -> None:
 def test_half_open_connections_hold_nobody_up(server: Server, transport: str) -> None:
     with (
         relayed(server, transport) as (proxy, address),
-        cut_off(address, SYNCHRONISATIONS) as client,
+        cut_off(address, SYNCHRONISATIONS_UNTIL_TOLD) as client,
     ):
         go_on(client)
         proxy.cut(half_open=True)

@@ -14,9 +14,10 @@ from helpers.proxy import CuttingProxy
 from helpers.server import Server
 
 from transport.cut_programs import (
-    ASYNC,
+    ASYNC_UNTIL_TOLD,
     LAST_CALL,
     SYNCHRONISATIONS,
+    SYNCHRONISATIONS_UNTIL_TOLD,
     counted,
     finish,
     go_on,
@@ -66,7 +67,14 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
     one.close()
 
 
-@pytest.mark.parametrize("body", [SYNCHRONISATIONS, ASYNC], ids=["synchronisations", "copies"])
+WHILE_IT_WORKS = pytest.mark.parametrize(
+    "body",
+    [SYNCHRONISATIONS_UNTIL_TOLD, ASYNC_UNTIL_TOLD],
+    ids=["synchronisations", "copies"],
+)
+
+
+@WHILE_IT_WORKS
 def test_a_session_moves_while_it_works(
     server: Server, agent: Agent, tmp_path: Path, body: str
 ) -> None:
@@ -97,7 +105,7 @@ def test_a_path_that_does_not_work_changes_nothing(server: Server, agent: Agent)
 
 
 @pytest.mark.parametrize("scheme", ["unix", "shm"])
-@pytest.mark.parametrize("body", [SYNCHRONISATIONS, ASYNC], ids=["synchronisations", "copies"])
+@WHILE_IT_WORKS
 def test_a_local_session_moves_too_if_there_is_an_agent(
     server: Server, agent: Agent, scheme: str, body: str
 ) -> None:
