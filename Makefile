@@ -182,7 +182,7 @@ k8s: ## a Kubernetes control plane and helm, built by Go into the user's cache, 
 	$(BIN)/python -m pip install '.[test]'
 	cd tests && $(abspath $(BIN))/python -m helpers.controlplane
 	cd tests && $(abspath $(BIN))/python -m helpers.helm
-	$(BIN)/pytest tests/kubernetes
+	$(BIN)/pytest --all tests/kubernetes
 
 k8s-record: ## what that API server says, for the tests of machines without it (tests/transcripts)
 	$(BIN)/python -m pip install '.[test]'

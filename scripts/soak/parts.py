@@ -97,13 +97,14 @@ def pytest(
     programs: tuple[str, ...] = (),
     **counts: int,
 ) -> Part:
-    """A part that is tests with larger counts.
+    """A part that is tests with larger counts, also those that only `pytest --all` runs.
 
     says: a pattern of what the tests print. spread: the tests of a file share nothing, so that
     several processes may run them.
     """
     # The part's deadline stands for those of single tests.
-    command = ["{python}", "-m", "pytest", *words, "--timeout=0", "-o", "faulthandler_timeout=0"]
+    command = ["{python}", "-m", "pytest", "--all", *words]
+    command += ["--timeout=0", "-o", "faulthandler_timeout=0"]
     processes = len(os.sched_getaffinity(0))
     command += ["-n", str(processes), "--dist=load"] if spread else ["-n", "0", "-s"]
     seen = found(PYTEST, says) if says else found(PYTEST)

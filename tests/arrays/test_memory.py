@@ -66,6 +66,7 @@ def test_what_a_block_is_charged() -> None:
         assert size <= ArrayMemory.charge_of(size) <= max(size * 1.25, size + 63) + 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", SIZES)
 def test_an_array_is_charged_exactly(memory: ArrayMemory, ledger: Ledger, size: int) -> None:
     made = np.empty(size, np.uint8)

@@ -17,6 +17,8 @@ from helpers import clients
 from helpers.needs import needs
 from helpers.server import Server, patient_server
 
+pytestmark = pytest.mark.full
+
 PROGRAMS = {
     "arrays": """
         import rgpu_client.cupy as cp

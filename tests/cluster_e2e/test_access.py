@@ -82,6 +82,7 @@ def test_a_stranger_learns_nothing(guarded: Guarded) -> None:
     assert "not valid here" in done.stderr
 
 
+@pytest.mark.full
 def test_each_tenant_sees_its_own_requests_only(guarded: Guarded) -> None:
     address, of = guarded.manager.address, guarded.of
     with started(address, "-v", "--share", "90%", RGPU_TOKEN=of["alice"]) as hers:
@@ -156,6 +157,7 @@ def test_a_stranger_cannot_join(guarded: Guarded, name: str, tenant: str, senten
     server.stop()  # what it goes on to try counts against this address
 
 
+@pytest.mark.full
 def test_a_token_for_all_nodes_lets_any_node_in(guarded: Guarded) -> None:
     server = guarded.node("gpu9", "nodes")
     guarded.manager.has("gpu1", "gpu9")
@@ -184,6 +186,7 @@ def test_a_stranger_is_refused_before_its_message_is_read(guarded: Guarded) -> N
     assert error.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
+@pytest.mark.full
 def test_a_call_whose_message_never_comes_is_ended(guarded: Guarded) -> None:
     error = called(guarded, "alice")
     assert "the message of the call did not come within 10 s" in error.details()
@@ -246,6 +249,7 @@ def test_certificates_are_asked_of_all_or_of_none(tmp_path: Path) -> None:
     assert "set tls.require_client_cert = true" in done.stderr
 
 
+@pytest.mark.full
 def test_a_manager_for_other_machines_needs_to_know_who_asks(tmp_path: Path) -> None:
     environment = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
     if os.geteuid() == 0 and Path("/etc/rgpu/tokens.toml").exists():

@@ -185,6 +185,7 @@ def test_leases_of_three_servers_make_room_for_all_cards_or_for_none(nodes: Node
             check_end(run, "right")
 
 
+@pytest.mark.full
 def test_a_server_that_does_not_answer_costs_the_others_nothing(nodes: Nodes) -> None:
     with (
         stopped(nodes, "gpu2"),
@@ -198,6 +199,7 @@ def test_a_server_that_does_not_answer_costs_the_others_nothing(nodes: Nodes) ->
         check_end(run, "42")
 
 
+@pytest.mark.full
 def test_a_manager_that_is_killed_between_the_grants_leaves_no_half(tmp_path: Path) -> None:
     with (
         cluster(tmp_path, 600, 600) as nodes,
@@ -214,6 +216,7 @@ def test_a_manager_that_is_killed_between_the_grants_leaves_no_half(tmp_path: Pa
         nodes.idle()
 
 
+@pytest.mark.full
 def test_a_server_that_refuses_its_part_gives_the_others_back(nodes: Nodes, tmp_path: Path) -> None:
     config = tmp_path / "rgpu.toml"
     config.write_text('[tenants.ann]\nshare = "10%"\n')

@@ -96,6 +96,7 @@ def test_a_tenant_borrows_while_its_owner_leaves_cards_idle(pair: Nodes) -> None
     pair.idle()
 
 
+@pytest.mark.full
 def test_a_tenant_without_borrowing_stays_below_its_quota(pair: Nodes) -> None:
     address = pair.manager.address
     with started(address, "-v", "--share", "30%", "--tenant", "bob") as run:

@@ -293,6 +293,7 @@ def test_the_newest_follower_of_a_request_is_the_only_one(channel: grpc.Channel)
         stub.Withdraw(cluster_pb2.WithdrawRequest(request_id=request.request_id), timeout=_SECONDS)
 
 
+@pytest.mark.full
 def test_a_tenants_long_line_keeps_nobody_else_waiting(manager: ManagerProcess) -> None:
     """Clients that never read, each with a request that waits."""
     with grpc.insecure_channel(manager.address) as crowd:

@@ -128,6 +128,7 @@ def one_round(nodes: Nodes, chance: random.Random) -> list[str]:
                 run.communicate()
 
 
+@pytest.mark.full
 @pytest.mark.timeout(60 * ROUNDS + 120)
 def test_kills_at_random_points_lose_and_leave_nothing(nodes: Nodes) -> None:
     chance = random.Random(SEED)

@@ -106,6 +106,7 @@ def test_a_program_that_runs_needs_neither_client_nor_manager(nodes: Nodes) -> N
     nodes.idle()
 
 
+@pytest.mark.full
 def test_a_manager_that_is_killed_at_that_moment_harms_nothing(silent: Nodes) -> None:
     """Nobody watches the client then, so that the server's own minute counts."""
     run = start(silent.manager.address, *SMALL)

@@ -91,6 +91,7 @@ def test_events_tell_the_life_of_a_request_in_order(pair: Nodes) -> None:
     assert numbers == sorted(set(numbers))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_server_that_is_started_again_brings_its_leases(pair: Nodes, how: signal.Signals) -> None:
     """The program goes on meanwhile, and the manager promises its room to nobody."""
@@ -109,6 +110,7 @@ def test_a_server_that_is_started_again_brings_its_leases(pair: Nodes, how: sign
     pair.idle()
 
 
+@pytest.mark.full
 def test_a_node_that_dies_for_good_leaves_the_pool(pair: Nodes) -> None:
     pair.kill("gpu2")
     wait_until(lambda: [one["name"] for one in pair.manager.pool()["nodes"]] == ["gpu1"], 60)

@@ -62,6 +62,7 @@ def kinds(nodes: Nodes, request: str) -> list[str]:
     return [e["kind"] for e in nodes.manager.events() if e["request_id"] == request]
 
 
+@pytest.mark.full
 def test_a_lease_shrinks_before_another_request_is_denied_and_grows_again(one: Nodes) -> None:
     address = one.manager.address
     with started(address, *ELASTIC, "--tenant", "eve") as first:
@@ -136,6 +137,7 @@ def test_what_is_borrowed_goes_back_to_its_owner(one: Nodes) -> None:
     one.idle()
 
 
+@pytest.mark.full
 def test_a_program_is_warned_and_pool_shows_how_long_it_has(one: Nodes) -> None:
     address = one.manager.address
     wish = ("-v", "--share", "90%", "--memory", "64MiB", "--tenant", "cat")

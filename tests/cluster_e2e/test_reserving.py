@@ -132,6 +132,7 @@ def test_several_cards_are_reserved_and_used_together(nodes: Nodes, manager: str
     assert nodes.leases(found["node"]) == []
 
 
+@pytest.mark.full
 def test_it_ends_by_itself_and_a_program_that_runs_is_told(nodes: Nodes, manager: str) -> None:
     # Long enough for the program to begin also where the processors are busy.
     found = reserve(manager, *SMALL, seconds="12s")
@@ -234,6 +235,7 @@ def test_the_request_of_a_run_is_no_reservation(manager: str) -> None:
         assert ended(run)[0] == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_server_that_is_started_again_keeps_it_and_its_end(
     nodes: Nodes, manager: str, how: signal.Signals
@@ -251,6 +253,7 @@ def test_a_server_that_is_started_again_keeps_it_and_its_end(
     assert nodes.leases(name)[0]["remaining_seconds"] < after
 
 
+@pytest.mark.full
 def test_a_manager_that_is_killed_loses_none(nodes: Nodes, manager: str) -> None:
     found = reserve(manager, *SMALL)
     brief = reserve(manager, *SMALL, seconds="3s")
@@ -267,6 +270,7 @@ def test_a_manager_that_is_killed_loses_none(nodes: Nodes, manager: str) -> None
     assert _all_leases(nodes) == []
 
 
+@pytest.mark.full
 def test_one_of_a_node_that_died_says_so(nodes: Nodes, manager: str) -> None:
     found = reserve(manager, *SMALL)
     name = found["node"]

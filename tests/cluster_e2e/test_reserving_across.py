@@ -72,6 +72,7 @@ def test_all_of_it_ends_at_its_time(nodes: Nodes, manager: str) -> None:
     wait_until(lambda: not reservations(nodes))
 
 
+@pytest.mark.full
 def test_a_manager_that_is_killed_knows_all_of_it_again(nodes: Nodes, manager: str) -> None:
     found = reserve(manager, *ACROSS)
     nodes.manager.restart()
@@ -81,6 +82,7 @@ def test_a_manager_that_is_killed_knows_all_of_it_again(nodes: Nodes, manager: s
     assert not any(nodes.leases(name) for name in RACKS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("restarted", [False, True])
 def test_it_cannot_be_used_while_one_server_is_away(
     nodes: Nodes, manager: str, restarted: bool

@@ -12,6 +12,8 @@ from helpers.waiting import wait_until
 
 from rgpu_common.units import PPM
 
+pytestmark = pytest.mark.full
+
 RACKS = {"gpu1": "r1", "gpu2": "r1"}
 ELASTIC = ("-v", "--share", "80%", "--memory", "64MiB", "--min-share", "20%")
 # Comes after the elastic lease, on a card that is otherwise too full.

@@ -11,6 +11,8 @@ from helpers.manager import ManagerProcess
 from helpers.nodes import Nodes, ended, started, where
 from helpers.waiting import wait_until
 
+pytestmark = pytest.mark.full
+
 SMALL = ("-v", "--share", "30%", "--memory", "64MiB")
 
 

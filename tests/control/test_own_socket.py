@@ -114,6 +114,7 @@ def test_a_folder_that_cannot_be_written_to_is_gone_without(
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 @pytest.mark.parametrize("state", ["one", "other"])
 def test_a_second_server_at_a_port_is_told_who_has_it(

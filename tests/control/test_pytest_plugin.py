@@ -98,6 +98,7 @@ def test_an_emulated_device_for_the_run(tmp_path: Path) -> None:
     assert not folder_of(output).exists()
 
 
+@pytest.mark.full
 def test_processes_of_xdist_share_a_server_and_have_a_lease_each(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     status, output = run(write(tmp_path, SPREAD), "--rgpu-emulated", "-n", "2")

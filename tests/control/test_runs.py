@@ -204,7 +204,10 @@ def test_a_server_of_an_earlier_release_that_knows_no_claims_serves(tmp_path: Pa
     assert done.stdout.startswith("run-")
 
 
-@pytest.mark.parametrize("transport", ["unix", "shm", "tls", "grpc"])
+@pytest.mark.parametrize(
+    "transport",
+    ["shm", "tls", *(pytest.param(name, marks=pytest.mark.full) for name in ("unix", "grpc"))],
+)
 def test_a_run_is_checked_and_has_its_lease_over_every_transport(
     transport: str, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_program_counts_on_nvjitlink(server: Server, stand_in: str) -> None:
     assert "nvJitLink" in result.stderr
 
 
+@pytest.mark.full
 def test_nvjitlink_is_hidden(server: Server, stand_in: str) -> None:
     result = run_client(
         server.unix,
@@ -57,6 +58,7 @@ def test_nvjitlink_is_hidden(server: Server, stand_in: str) -> None:
     assert result.stdout.splitlines()[-1] == "ok"
 
 
+@pytest.mark.full
 def test_nvjitlink_is_hidden_in_the_running_process(server: Server, stand_in: str) -> None:
     source = (
         "import runpy, rgpu_client\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import numpy as np
+import pytest
 from ptx.matrix import (
     BITS,
     Form,
@@ -148,6 +149,7 @@ def test_integers_and_bits(cuda: Device) -> None:
     run_all(cuda, INTEGER)
 
 
+@pytest.mark.full
 @on_device()
 def test_sparse_matrices(cuda: Device) -> None:
     run_all(cuda, SPARSE)

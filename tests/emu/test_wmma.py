@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import numpy as np
+import pytest
 from ptx.matrix import BITS, SHAPE, Number, chain, check_float, counted, decode, draw, whole
 from ptx.test_matrix_forms import PRODUCTS, product_name
 
@@ -177,6 +178,7 @@ def test_products_of_half_precision(cuda: Device) -> None:
     run_products(cuda, [p for p in PRODUCTS if p[1] == "f16"])
 
 
+@pytest.mark.full
 @on_device()
 def test_products_of_other_types(cuda: Device) -> None:
     run_products(cuda, [p for p in PRODUCTS if p[1] != "f16"])

@@ -104,6 +104,7 @@ def test_heat(server: Server, tmp_path: Path) -> None:
         assert (refused.returncode, refused.stderr) == (2, complaint)
 
 
+@pytest.mark.full
 @pytest.mark.measures
 def test_tenants(tmp_path: Path) -> None:
     picture = tmp_path / "shares.svg"

@@ -9,7 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from rgpu_common.parts import compiled_part
+
+pytestmark = pytest.mark.full
 
 CHECK = Path(__file__).resolve().parent / "check.py"
 

@@ -33,8 +33,15 @@ PATIENT = "[sessions]\nopen_seconds = 60\n"
 UCX = ("--listen", "ucx:127.0.0.1:0", "--insecure")
 # Servers of tests of every transport listen for ucx where the operator has installed the library.
 HAS_UCX = is_here("ucx")
-# Parameters of tests: the transports that `Server.address` knows.
-TRANSPORTS = ("unix", "shm", "tcp", "tls", "grpc", pytest.param("ucx", marks=needs("ucx")))
+# Parameters of tests: the transports that `Server.address` knows. The client puts frames into a ring
+# or into a stream of bytes: `shm` and `tcp` are one of each, and plain `pytest` uses these two.
+_FULL = pytest.mark.full
+TRANSPORTS = (
+    "shm",
+    "tcp",
+    *(pytest.param(name, marks=_FULL) for name in ("unix", "tls", "grpc")),
+    pytest.param("ucx", marks=(_FULL, needs("ucx"))),
+)
 
 
 class Server(Telling):

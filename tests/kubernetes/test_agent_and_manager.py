@@ -15,7 +15,7 @@ from helpers.manager import ManagerProcess
 from helpers.waiting import wait_until
 from lightkube.resources.core_v1 import Pod
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 MANAGED = {"labels": {"rgpu.dev/placement": "managed"}}
 

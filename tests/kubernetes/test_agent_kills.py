@@ -18,7 +18,7 @@ from helpers.waiting import wait_until
 from lightkube.resources.core_v1 import Pod
 from lightkube.resources.resource_v1 import ResourceClaim
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 # More by hand: RGPU_KUBERNETES_KILLS=100, and another RGPU_KUBERNETES_SEED.
 ROUNDS = count("RGPU_KUBERNETES_KILLS", 2, 4)

@@ -22,7 +22,7 @@ from rgpu_cluster.kubernetes.agent.publishing import plan
 from rgpu_cluster.kubernetes.slices import Place, Reach, devices_of, tainted
 from rgpu_common.v1 import agent_pb2, lease_pb2
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 GIB = 1 << 30
 

@@ -19,7 +19,7 @@ from lightkube.resources.apps_v1 import DaemonSet, Deployment
 from lightkube.resources.core_v1 import Namespace
 from lightkube.resources.resource_v1 import DeviceClass
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 NAMESPACE = "gpus"
 QUOTAS = "gpuquotas.rgpu.dev"

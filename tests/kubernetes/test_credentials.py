@@ -27,7 +27,7 @@ from rgpu_common.claim_tokens import read
 from rgpu_common.endpoints import parse_endpoint
 from rgpu_common.v1 import credentials_pb2, credentials_pb2_grpc, orders_pb2, orders_pb2_grpc
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 KEY = b"n" * 32
 ALLOCATES = """

@@ -201,6 +201,7 @@ def test_the_first_fit_waits_for_the_condition_of_the_lease(space: Space) -> Non
     assert space.bound("train") == "client"
 
 
+@pytest.mark.full
 def test_a_refused_lease_frees_the_allocation(space: Space) -> None:
     node(space.client, "client")
     publish(space.client, "gpu7", card("gpu-0", **BINDING))
@@ -331,6 +332,7 @@ def test_without_node_operations_the_slice_says_so(space: Space) -> None:
     assert not space.client.get(ResourceSlice, "gpu7-rgpu").spec.skipNodeOperations
 
 
+@pytest.mark.full
 def test_a_slice_may_ask_no_node_for_its_devices(built: Path) -> None:
     """With its gate, a slice says that no plugin has to prepare its devices.  The scheduler then
     takes nodes alone whose kubelet says that it knows this.

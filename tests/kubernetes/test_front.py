@@ -292,6 +292,7 @@ def test_a_reserved_claim_has_its_card_without_a_pod(here: Space, manager: Manag
     wait_until(lambda: every(manager) == [], 60)
 
 
+@pytest.mark.full
 def test_a_reservation_is_over_and_its_pod_runs_on(here: Space, manager: ManagerProcess) -> None:
     here.make(RESOURCE, "ResourceClaim", "demo", spec=claim_spec(50), metadata=until(6))
     here.pod("train", claim="demo", gated=True, metadata=MANAGED)
@@ -324,6 +325,7 @@ def test_a_reservation_without_a_time_is_refused(
     assert here.allocation("demo") is None
 
 
+@pytest.mark.full
 def test_a_manager_that_is_killed_loses_nothing(here: Space, manager: ManagerProcess) -> None:
     here.template("some", claim_spec(40))
     here.pod("before", template="some", gated=True, metadata=MANAGED)

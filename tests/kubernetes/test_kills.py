@@ -28,7 +28,7 @@ from helpers.waiting import wait_until
 from lightkube.resources.core_v1 import Pod
 from lightkube.resources.resource_v1 import ResourceClaim
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 STRIKES = count("RGPU_KUBERNETES_KILLS", 3, 9)
 SEED = int(os.environ.get("RGPU_KUBERNETES_SEED", "7"))

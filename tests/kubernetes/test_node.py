@@ -20,7 +20,7 @@ from lightkube.resources.core_v1 import Pod
 
 import rgpu_client
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 PROGRAMS = Path(rgpu_client.__file__).parent / "demo" / "programs"
 STAYS = (

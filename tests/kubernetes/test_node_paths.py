@@ -26,7 +26,7 @@ from rgpu_cluster.core.paths import End, Figures
 from rgpu_cluster.kubernetes.node_paths import Row, Usual, rows_in, status_of
 from rgpu_cluster.kubernetes.path_objects import NodePaths
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture

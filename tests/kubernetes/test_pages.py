@@ -277,6 +277,7 @@ def controllers(plane: ControlPlane, here: Space) -> Iterator[Space]:
         assert process.wait(SECONDS) == 0
 
 
+@pytest.mark.full
 def test_objects_of_others_get_what_the_page_says(
     controllers: Space, manager: ManagerProcess
 ) -> None:
@@ -304,6 +305,7 @@ def test_objects_of_others_get_what_the_page_says(
     ended(space, manager, "uses")
 
 
+@pytest.mark.full
 def test_the_quota_of_the_page_holds(here: Space, manager: ManagerProcess) -> None:
     (quota,) = [found[0] for _, found in pages.blocks(OTHERS) if found[0]["kind"] == "GpuQuota"]
     put(here, quota)

@@ -16,6 +16,8 @@ from helpers.server import Server
 from helpers.waiting import wait_until
 from lightkube.resources.core_v1 import Pod, ServiceAccountToken
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def gpu(plane: ControlPlane, space: Space, tmp_path: Path) -> Iterator[Server]:

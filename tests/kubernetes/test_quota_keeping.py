@@ -18,6 +18,8 @@ from lightkube.types import PatchType
 
 from rgpu_cluster.kubernetes.quota_keeping import GpuQuota
 
+pytestmark = pytest.mark.full
+
 MANAGED = {"labels": {"rgpu.dev/placement": "managed"}}
 
 

@@ -11,7 +11,7 @@ from transcripts.record import recorded
 from transcripts.stories import STORIES
 from transcripts.tape import Entry, read
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 
 def calls(tape: list[Entry]) -> list[tuple[str, int]]:

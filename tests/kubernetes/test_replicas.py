@@ -28,6 +28,8 @@ from helpers.waiting import wait_until
 from lightkube.resources.core_v1 import Pod
 from lightkube.resources.resource_v1 import ResourceClaim
 
+pytestmark = pytest.mark.full
+
 MANAGED = {"labels": {"rgpu.dev/placement": "managed"}}
 # More by hand: RGPU_KUBERNETES_KILLS=100, and another RGPU_KUBERNETES_SEED.
 ROUNDS = count("RGPU_KUBERNETES_KILLS", 3, 6)

@@ -60,6 +60,7 @@ def compiling(server: Server) -> tuple[bool, int]:
     return session["compiling"], lease["compiling"]
 
 
+@pytest.mark.full
 def test_a_session_is_seen_to_compile_as_long_as_it_does(server: Server) -> None:
     client = clients.start(server.tcp, COMPILE)
     try:

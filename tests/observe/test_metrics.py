@@ -98,6 +98,7 @@ def test_totals_go_on_over_a_crash_of_the_daemon(tmp_path: Path) -> None:
     assert not state.exists()
 
 
+@pytest.mark.full
 def test_the_record_can_be_kept_elsewhere_for_good(tmp_path: Path) -> None:
     folder = tmp_path / "record"
     options = ("--config", config(tmp_path, f"[record]\nfolder = '{folder}'\nsize = '1MiB'\n"))

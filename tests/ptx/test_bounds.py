@@ -124,6 +124,7 @@ def test_text_that_cannot_be_read_is_refused_in_time(name: str) -> None:
     assert time.process_time() - started < SECONDS
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", READABLE)
 def test_a_text_that_is_longer_takes_as_much_longer(name: str) -> None:
     text = READABLE[name]

@@ -112,6 +112,7 @@ def resolve(
 VECTORS = ((1, ""), (2, ".v2"), (4, ".v4"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("geometry", FLAT)
 @pytest.mark.parametrize("mode", MODES)
 def test_loads(geometry: str, mode: str) -> None:
@@ -160,6 +161,7 @@ def stored(instruction: str, t: Texture, words: Array) -> Array:
     return t.texels(made.arena)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("geometry", FLAT)
 @pytest.mark.parametrize("mode", MODES)
 def test_stores(geometry: str, mode: str) -> None:

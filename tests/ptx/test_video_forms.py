@@ -227,10 +227,12 @@ def simd() -> list[Case]:
 CASES = [*arithmetic(), *shifts(), *comparisons(), *products(), *simd()]
 
 
+@pytest.mark.full
 def test_arithmetic() -> None:
     check(arithmetic(), 71)
 
 
+@pytest.mark.full
 def test_shifts() -> None:
     check(shifts(), 72)
 

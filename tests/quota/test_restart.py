@@ -84,6 +84,7 @@ def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.full
 def test_a_daemon_that_is_killed_and_started_again(tmp_path: Path) -> None:
     state = ("--state-dir", str(tmp_path / "state"))
     with ExitStack() as ends, Server(*state) as first:
@@ -165,6 +166,7 @@ def test_a_loop_that_is_stopped_for_a_while(tmp_path: Path) -> None:
             assert shares(runs, again + 300 * MS, last) == pytest.approx(SHARES, abs=NEAR)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("hours", [1, -1])
 def test_the_loops_clock_jumps(tmp_path: Path, hours: int) -> None:
     """The clocks of the workers are right, so no session is ended and all work is done."""

@@ -27,9 +27,11 @@ def running() -> Iterator[Server]:
     """A server for all tests that leave it running, with room for many leases.
 
     A test whose program asks for its own amount of memory, or is killed, names a lease of its own:
-    the session of a killed program stays for a while.
+    the session of a killed program stays for a while. That is a second here, because the next test
+    waits until it has ended; these tests cut no connection.
     """
-    config = pki.config(more='[leases]\nmemory = "256MiB"')
+    more = '[leases]\nmemory = "256MiB"\n[sessions]\nresume_grace_seconds = 1\n'
+    config = pki.config(more=more)
     with Server(*GRPC, device="emulated:64GiB", tls=config) as server:
         yield server
 

@@ -254,6 +254,7 @@ def test_a_control_lane_that_never_arrives_is_one_clear_error(hasty: Server, res
     wait_until(lambda: hasty.sessions() == before, DEADLINE_SECONDS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("resume", ["1", "0"])
 def test_a_server_that_dies_with_an_attach_leaves_it_to_the_next(
     tmp_path: Path, resume: str

@@ -17,6 +17,8 @@ from helpers.waiting import wait_until
 
 from transport.grpc_programs import COPY
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:

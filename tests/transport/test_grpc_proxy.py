@@ -82,6 +82,7 @@ def test_many_sessions_share_the_way(agent: Agent) -> None:
     assert [output for output, _ in ends] == ["ok\n"] * 6, ends
 
 
+@pytest.mark.full
 def test_a_proxy_that_dies_and_comes_back(server: Server, tmp_path: Path) -> None:
     with Nginx(tmp_path, server.grpc) as proxy, Agent(proxy.address, RGPU_TLS_CA=proxy.ca) as agent:
         client = start_and_open(agent.unix)
@@ -96,6 +97,7 @@ def test_a_proxy_that_dies_and_comes_back(server: Server, tmp_path: Path) -> Non
         wait_until(lambda: clients.run(agent.unix, copies(1))[1] == "ok\n")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_an_idle_tunnel_outlives_the_proxys_patience(tmp_path: Path) -> None:
     """The proxy closes connections that are idle for 5 s; both ends of a tunnel send something

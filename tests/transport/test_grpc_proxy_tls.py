@@ -48,6 +48,7 @@ def rgpu(proxy: Nginx, *arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_sessions_and_the_api(proxy: Nginx) -> None:
     with Agent(proxy.address, RGPU_TLS_CA=proxy.ca) as agent:
         running = [clients.start(agent.unix, COPY) for _ in range(3)]
@@ -57,6 +58,7 @@ def test_sessions_and_the_api(proxy: Nginx) -> None:
     assert "emulated" in done.stdout, done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -84,6 +86,7 @@ def test_a_proxy_that_does_not_agree_with_the_gateway(
         assert proxy.address in done.stderr
 
 
+@pytest.mark.full
 def test_whose_certificate_the_gateway_sees(tmp_path: Path) -> None:
     """The gateway sees the proxy's certificate, also when TLS resumes an earlier session."""
     shows = {"grpc_ssl_certificate": f"{pki.folder()}/alice.pem",

@@ -250,6 +250,7 @@ def test_a_killed_agent_ends_the_server_side(gateway: Gateway) -> None:
         assert ended(client)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("stopped", ["gateway", "agent"])
 def test_a_silent_peer_is_found(stopped: str) -> None:
@@ -267,6 +268,7 @@ def test_a_silent_peer_is_found(stopped: str) -> None:
             os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_an_idle_tunnel_stays(gateway: Gateway, agent: Agent) -> None:
     with tunnel(gateway, agent) as (client, inner):

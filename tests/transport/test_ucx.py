@@ -19,6 +19,8 @@ from helpers.needs import needs
 from helpers.server import UCX, Server, run_client
 from helpers.waiting import wait_until
 
+pytestmark = pytest.mark.full
+
 PROGRAMS = Path(__file__).resolve().parents[1] / "e2e" / "programs"
 COPY = """
 import os

@@ -9,10 +9,13 @@ from helpers.pages import DOCS
 from helpers.tutorial import Tutorial, blocks_of, pattern_of
 
 PAGES = sorted(path.name for path in (DOCS / "tutorial").glob("*.md"))
+FIRST = "first-gpu.md"
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [FIRST, *(pytest.param(p, marks=pytest.mark.full) for p in PAGES if p != FIRST)]
+)
 def test_a_tutorial(page: str, tmp_path: Path) -> None:
     tutorial = Tutorial(DOCS / "tutorial" / page, tmp_path)
     assert len(tutorial.blocks) > 3

@@ -63,6 +63,7 @@ def tokens(keys: Keys, tenant: str) -> dict[str, str]:
     return {"RGPU_TOKEN_FILE": str(path)}
 
 
+@pytest.mark.full
 def test_the_cluster_and_who_is_where(
     manager: ManagerProcess, keys: Keys, page: Visitor, browser: Any
 ) -> None:

@@ -191,6 +191,7 @@ def test_a_page_of_another_site_neither_reads_nor_orders(server: Server, visitor
     visitor.wrong.clear()  # the browser has told the stranger's page what it may not do
 
 
+@pytest.mark.full
 def test_a_server_that_is_started_again_is_found_again(visitor: Visitor) -> None:
     where = f"127.0.0.1:{free_port()}"
     with Server("--web", where) as first:
@@ -208,6 +209,7 @@ def test_a_server_that_is_started_again_is_found_again(visitor: Visitor) -> None
         visitor.says("is paused")
 
 
+@pytest.mark.full
 @pytest.mark.measures
 def test_a_change_is_shown_within_two_seconds(server: Server, visitor: Visitor) -> None:
     visitor.open(address(server.log))

@@ -79,6 +79,7 @@ def test_round_trip(row: CommandRow, reply: bool, data: st.DataObject) -> None:
     assert not _python_accepts(fields, head + b"\0")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("row", "reply"), SIDES)
 @QUICK
 @given(data=st.data(), mask=st.integers(1, 0xFFFFFFFF))
