@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import urllib.error
 import urllib.parse
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 from helpers.ends import stopped
 from helpers.needs import fixture_needs, needs, program
+from helpers.ports import free_port
 from helpers.server import Server
 from helpers.waiting import wait_until
 
@@ -37,11 +37,6 @@ def expressions() -> list[str]:
         .replace("$device", ".*")
         for expression in asked
     ]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 class Prometheus:
