@@ -10,12 +10,15 @@ from helpers.server import Server
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
     """A server that frees everything of a client at once when the client disconnects. Resumption is
-    tested in tests/transport.
+    tested in tests/transport. A module's `CONFIG` is more of its configuration.
     """
     config = tmp_path_factory.mktemp("server") / "rgpu.toml"
-    config.write_text("[sessions]\nresume_grace_seconds = 0\n")
+    more = getattr(request.module, "CONFIG", "")
+    config.write_text(f"[sessions]\nresume_grace_seconds = 0\n{more}")
     with Server("--config", str(config)) as running:
         yield running
         assert running.process is not None

@@ -4,13 +4,13 @@ they leave.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 from pathlib import Path
 
 import pytest
 from helpers import clients
+from helpers.asking import running_on
 from helpers.server import Server
 from helpers.waiting import wait_until
 from worker.client import SECONDS, Client, session
@@ -133,7 +133,7 @@ def test_a_client_that_dies_with_an_endless_kernel(server: Server) -> None:
     )
     assert client.stdout is not None
     assert client.stdout.readline() == "running\n"
-    workers = {pid for pid in server.children() if threads(pid) > 1}
+    workers = {one["worker_pid"] for one in running_on(server.tcp)["sessions"]}
     assert workers
     client.kill()
     client.communicate()
@@ -158,9 +158,3 @@ def test_killed_sessions_by_the_dozen_leave_nothing(server: Server) -> None:
             client.kill()
             client.communicate()
     wait_until(lambda: len(server.children()) <= 2)
-
-
-def threads(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        return len(list(Path(f"/proc/{pid}/task").iterdir()))
-    return 0

@@ -115,7 +115,7 @@ async def test_a_server_that_stands_still_is_noticed(
     socket, ears, fake = f"unix:{tmp_path}/s", Ears(), Fake(stands=True)
     server = await serve(fake, socket)
     task = asyncio.ensure_future(ears.link(socket).run())
-    await ears.until(lambda heard: heard == ["gpu7 first", "silence"])
+    await ears.until(lambda heard: heard[:2] == ["gpu7 first", "silence"])
     assert "has not answered" in caplog.text
     fake.stands = False
     await ears.until(lambda heard: heard[-1] == "gpu7 first")

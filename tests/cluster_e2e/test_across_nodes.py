@@ -51,8 +51,8 @@ def cluster(folder: Path, grant_seconds: int, silence_seconds: int) -> Iterator[
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """The manager soon gives a server up."""
-    with cluster(tmp_path_factory.mktemp("manager"), 4, 8) as nodes:
+    """The manager soon gives a server up, but not before a run has come on a busy machine."""
+    with cluster(tmp_path_factory.mktemp("manager"), 10, 20) as nodes:
         yield nodes
 
 
@@ -174,6 +174,8 @@ def test_leases_of_three_servers_make_room_for_all_cards_or_for_none(nodes: Node
         assert "wait for room with --wait" in refused(nodes, *ACROSS)
         assert "shrunk" not in {event["kind"] for event in nodes.manager.events()}
         check_end(firm, "right")
+        # The next one does not wait for its room, which comes back when its session has ended.
+        wait_until(lambda: len(nodes.manager.leases()) == len(there))
         there.append(stack.enter_context(started(address, *small, RGPU_NODE="gpu3")))
         where(there[-1])
         with started(address, *ACROSS, source=COPIES) as run:

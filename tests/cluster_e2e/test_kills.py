@@ -144,8 +144,10 @@ def test_kills_at_random_points_lose_and_leave_nothing(nodes: Nodes) -> None:
 
 def test_a_manager_that_stands_still_harms_no_running_program(nodes: Nodes) -> None:
     """The minute is in `docs/how-to/small-cluster.md`; nothing depends on how long it is."""
+    # They compute when the manager stands still already.
+    source = counts(2000).replace("add_one =", "wait_for_line()\n    add_one =")
     runs = [
-        start(nodes.manager.address, "--share", "10%", "--memory", "64MiB", source=counts(2000))
+        start(nodes.manager.address, "--share", "10%", "--memory", "64MiB", source=source)
         for _ in range(3)
     ]
     try:
@@ -153,6 +155,10 @@ def test_a_manager_that_stands_still_harms_no_running_program(nodes: Nodes) -> N
             assert run.stdout is not None
             assert run.stdout.readline() == "open\n"
         nodes.manager.pause()
+        for run in runs:
+            assert run.stdin is not None
+            run.stdin.write("\n")
+            run.stdin.flush()
         for run in runs:
             output, errors = run.communicate(timeout=120)
             assert (run.returncode, output) == (0, "right\n"), errors

@@ -117,10 +117,8 @@ def test_a_manager_that_is_killed_at_that_moment_harms_nothing(silent: Nodes) ->
         assert len(silent.booked()["gpu1"]) == 1
         run.kill()
         run.communicate()
-    for request in silent.booked()["gpu1"]:
-        remaining = silent.leases("gpu1")[0]["remaining_seconds"]
-        assert request
-        assert remaining <= 60
+    # In one look: it may end meanwhile.
+    assert all(one["remaining_seconds"] <= 60 for one in silent.leases("gpu1"))
     silent.kill("gpu1")
     wait_until(lambda: "gpu1" not in silent.manager.connected())
     silent.start("gpu1")

@@ -115,9 +115,8 @@ def test_a_whole_card_is_alone_and_the_next_waits_for_it(nodes: Nodes, manager: 
 def test_waiting_has_an_end(manager: str) -> None:
     with started(manager, "-v", "--whole", "--local", RGPU_NODE="gpu2") as full:
         where(full)
-        said = refused(
-            manager, "--share", "1%", "--local", "--wait=0.5", RGPU_NODE="gpu2"
-        )  # fmt: skip
+        # Long enough to be told why it waits.
+        said = refused(manager, "--share", "1%", "--local", "--wait=5", RGPU_NODE="gpu2")
         assert "no card had room in time: 1 card cannot be used, because each belongs to" in said
         assert ended(full)[0] == 0
 

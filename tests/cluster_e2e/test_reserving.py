@@ -129,7 +129,8 @@ def test_several_cards_are_reserved_and_used_together(nodes: Nodes, manager: str
     (shown,) = reservations(nodes)
     assert (shown["node"], shown["ordinals"], shown["share_ppm"]) == (found["node"], [0, 1], 500000)
     assert released(manager, found["id"]).returncode == 0
-    assert nodes.leases(found["node"]) == []
+    # The server keeps the lease until the session of a program that has ended is over.
+    wait_until(lambda: not nodes.leases(found["node"]))
 
 
 @pytest.mark.full
@@ -256,7 +257,7 @@ def test_a_server_that_is_started_again_keeps_it_and_its_end(
 @pytest.mark.full
 def test_a_manager_that_is_killed_loses_none(nodes: Nodes, manager: str) -> None:
     found = reserve(manager, *SMALL)
-    brief = reserve(manager, *SMALL, seconds="3s")
+    brief = reserve(manager, *SMALL, seconds="5s")
     nodes.manager.kill()
     wait_until(lambda: [x["key"] for x in _all_leases(nodes)] == [found["id"]])
     assert brief["id"] != found["id"]  # it ended without a manager
@@ -267,7 +268,7 @@ def test_a_manager_that_is_killed_loses_none(nodes: Nodes, manager: str) -> None
     assert one["left_seconds"] < 3600
     assert runs_in(manager, found["id"])[0] == 0
     assert released(manager, found["id"]).returncode == 0
-    assert _all_leases(nodes) == []
+    wait_until(lambda: not _all_leases(nodes))
 
 
 @pytest.mark.full

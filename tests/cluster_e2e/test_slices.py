@@ -54,9 +54,8 @@ def test_a_run_that_asks_for_no_slice_gets_a_gpu(carved: Nodes) -> None:
         for run in runs:
             where(run)
         assert ordinals(carved) == [("a", 0), ("b", 0)]
-        assert "cards cannot be used" in refused(
-            carved, *SMALL, "--anti-affinity", "x", "--wait=0.5"
-        )
+        # Long enough to be told why it waits.
+        assert "cards cannot be used" in refused(carved, *SMALL, "--anti-affinity", "x", "--wait=5")
         assert [ended(run)[0] for run in runs] == [0, 0]
     carved.idle()
 

@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers.asking import running_on
 from helpers.command import rgpu_command
 from helpers.command import run_rgpu_plain as rgpu
 from helpers.server import Server
+from helpers.waiting import wait_until
 
 RGPU = str(Path(sys.executable).parent / "rgpu")
 MIB = 1 << 20
@@ -183,8 +185,13 @@ def test_hold_grants_a_lease_for_the_run_and_revokes_it(server: Server) -> None:
     assert held["usage"]["memory_used_bytes"] == MIB
     session = next(s for s in during["sessions"] if s["lease_id"] == held["lease_id"])
     assert session["state"] == "SESSION_STATE_OPEN"
-    after = json.loads(rgpu("ps", "--json", "--server", server.tcp).stdout)
-    assert held["lease_id"] not in [entry["lease_id"] for entry in after["leases"]]
+
+    def is_gone() -> bool:
+        """The end of its last session takes a moment."""
+        after = running_on(server.tcp)["leases"]
+        return held["lease_id"] not in [entry["lease_id"] for entry in after]
+
+    wait_until(is_gone)
 
 
 @pytest.mark.parametrize("command", [("trace",), ("run", "--hold")])

@@ -223,6 +223,8 @@ def test_a_cancelled_claim_leaves_the_line(server: Server, address: str) -> None
     async def until(condition: Callable[[], bool]) -> None:
         await asyncio.to_thread(wait_until, condition)
 
+    wait_until(lambda: not keys(server))  # the room of programs that have ended
+
     async def use() -> None:
         async with await rgpu_client.claim_async(address, memory="1GiB"):
             task = asyncio.create_task(rgpu_client.claim_async(address, memory="1GiB", wait=True))

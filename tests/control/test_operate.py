@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 from helpers import clients
+from helpers.asking import leases_of
 from helpers.command import rgpu_command
 from helpers.server import Server
+from helpers.waiting import wait_until
 
 RGPU = str(Path(sys.executable).parent / "rgpu")
 MIB = 1 << 20
@@ -329,6 +331,8 @@ def test_drain_and_undrain(server: Server) -> None:
 
 
 def test_tenants_are_listed(server: Server) -> None:
+    # A grant of a whole device does not wait for the room of programs that have ended.
+    wait_until(lambda: not leases_of(server.tcp))
     rgpu(server, "lease", "grant", "o", "--tenant", "owner", "--share", "0.2", "--memory", "1GiB")
     refused = rgpu(server, "lease", "grant", "o2", "--tenant", "owner", "--share", "0.4", status=1)
     assert "tenant 'owner' is at its quota of 'rgpu emulated device'" in refused

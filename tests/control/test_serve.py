@@ -216,8 +216,9 @@ def test_a_daemon_that_is_killed_takes_nobody_with_it_and_leaves_nothing(daemon:
 
 
 def test_a_worker_that_is_killed_ends_its_session_only(daemon: Daemon) -> None:
-    first, second = Client(daemon.endpoints[0]), Client(daemon.endpoints[0])
-    first.welcome()
+    first = Client(daemon.endpoints[0])
+    first.welcome()  # the session 1
+    second = Client(daemon.endpoints[0])
     second.welcome()
     listed = subprocess.run(
         [RGPU, "ps", "--json", "--server", str(daemon.endpoints[0])],

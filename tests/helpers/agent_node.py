@@ -67,7 +67,7 @@ class AgentNode(Telling):
         killed(self.process)
         self._end()
 
-    def says(self, text: str, seconds: float = 30) -> None:
+    def says(self, text: str, seconds: float = 90) -> None:
         """Waits until a line of the log has the text."""
         wait_until(lambda: any(text in line for line in self.log), seconds)
 

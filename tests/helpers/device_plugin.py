@@ -23,7 +23,7 @@ from rgpu_cluster.kubelet.api import deviceplugin_pb2_grpc as api_grpc
 from rgpu_cluster.kubelet.api import podresources_pb2 as pods
 from rgpu_cluster.kubelet.api import podresources_pb2_grpc as pods_grpc
 
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 90
 
 
 class DevicePlugin:

@@ -17,7 +17,7 @@ from helpers.ends import stopped
 from helpers.waiting import wait_until
 from rgpu_cluster.kubelet.api import dra_pb2, dra_pb2_grpc, registration_pb2, registration_pb2_grpc
 
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 90
 
 
 class NodePlugin:

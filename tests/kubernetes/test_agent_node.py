@@ -194,7 +194,7 @@ def test_the_lease_of_a_managers_allocation_is_kept(gpu: GpuNode) -> None:
     quota = lease_pb2.Quota(memory_bytes=GIB // 2, share_request_ppm=300_000)
     order = agent_pb2.GrantOrder(
         request_id=claim.metadata.uid, attempt=1, tenant=gpu.space.name, ordinals=[0], quota=quota,
-        ttl_seconds=2, kept=True,
+        ttl_seconds=60, kept=True,
     )  # fmt: skip
     assert gpu.orders.Grant(order, timeout=10).granted
     allocate(gpu.space.client, claim, pod, ["client"], pool=POOL, device="gpu-0", core=30, memory="512Mi")  # fmt: skip

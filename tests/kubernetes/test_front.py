@@ -46,7 +46,9 @@ def gpus(manager: ManagerProcess) -> Iterator[Nodes]:
 
 @pytest.fixture
 def here(space: Space, gpus: Nodes) -> Space:
-    """A namespace, two client nodes, and the slices of the GPU nodes."""
+    """A namespace, two client nodes, and the slices of the GPU nodes, whose cards are free."""
+    # The leases of the last test's pods end a little later than its namespace.
+    wait_until(lambda: every(gpus.manager) == [], 60)
     for name in ("client-a", "client-b"):
         node(space.client, name)
     for name in GPUS:

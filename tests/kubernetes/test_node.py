@@ -118,7 +118,7 @@ def test_the_lease_ends_with_the_pod(client: Client) -> None:
     client.delete("stays")
     # Long before its time (600 s), for the agent hears that the claim is free: 0.4 s on a machine
     # with nothing else to do.
-    wait_until(lambda: client.leases() == [], 20)
+    wait_until(lambda: client.leases() == [], SECONDS)
     assert client.plugin.spec(uid) is None
 
 
@@ -203,5 +203,5 @@ def test_a_pod_with_the_units_of_others_on_a_gpu_node(client: Client) -> None:
         assert [one["right"] for one in found] == [True] * 3, found
         assert "with 768 MiB" in found[0]["step"]
         client.delete("old")
-        wait_until(lambda: client.leases() == [], 20)
-        wait_until(lambda: not [*plugin.state.iterdir()], 20)
+        wait_until(lambda: client.leases() == [], SECONDS)
+        wait_until(lambda: not [*plugin.state.iterdir()], SECONDS)

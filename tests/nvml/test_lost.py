@@ -14,6 +14,7 @@ import pytest
 from helpers import clients
 from helpers.needs import needs
 from helpers.nvml_client import ASKS, run
+from helpers.ports import free_port
 from helpers.server import Server
 
 from rgpu_common.wire.frame import HEADER_BYTES, Kind, encode_frame
@@ -62,8 +63,7 @@ def test_without_a_server_there_is_no_driver() -> None:
 
 
 def test_a_server_that_is_not_there_is_no_driver() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     done = run(f"127.0.0.1:{port}", INIT)
     assert done.stdout == f"error {NOT_LOADED}\n"
     assert str(port) in done.stderr
@@ -71,8 +71,7 @@ def test_a_server_that_is_not_there_is_no_driver() -> None:
 
 def test_initialises_without_a_device_where_the_program_asks_so() -> None:
     source = "nvml.nvmlInitWithFlags(nvml.NVML_INIT_FLAG_NO_GPUS); print(tried('nvmlShutdown'))"
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     done = run(f"127.0.0.1:{port}", source)
     assert done.stdout == "None\n", done.stderr
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import urllib.error
 import urllib.parse
@@ -15,7 +14,9 @@ from typing import Any
 
 import pytest
 from helpers.ends import stopped
+from helpers.figures import figures
 from helpers.needs import fixture_needs, needs, program
+from helpers.ports import free_port
 from helpers.server import Server
 from helpers.waiting import wait_until
 
@@ -37,11 +38,6 @@ def expressions() -> list[str]:
         .replace("$device", ".*")
         for expression in asked
     ]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 class Prometheus:
@@ -157,6 +153,7 @@ def test_each_expression_of_the_dashboard_gives_data(prometheus: Prometheus) -> 
         pytest.fail(f"no data: {empty}")
 
 
+@pytest.mark.measures
 def test_prometheus_sees_who_got_what(prometheus: Prometheus) -> None:
     """By the counters and by the gauges, which come from the page and from the token loop."""
 
@@ -169,8 +166,9 @@ def test_prometheus_sees_who_got_what(prometheus: Prometheus) -> None:
         )
 
     rates = "sum by (tenant) (rate(rgpu_tenant_device_seconds_total[10s]))"
-    wait_until(lambda: near(rates), 60)
-    wait_until(lambda: near("sum by (tenant) (rgpu_share_achieved_10s_ratio)"), 60)
+    with figures():
+        wait_until(lambda: near(rates), 60)
+        wait_until(lambda: near("sum by (tenant) (rgpu_share_achieved_10s_ratio)"), 60)
 
 
 def test_no_alert_fires_when_all_is_well(prometheus: Prometheus) -> None:

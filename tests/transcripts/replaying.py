@@ -44,7 +44,7 @@ class Replay(Stage):
             if kind is None:
                 # The last answer is noted after our code has it.
                 with self._changed:
-                    self._changed.wait_for(lambda: self.wrong or not self._left(), 1)
+                    self._changed.wait_for(lambda: self.wrong or not self._left(), SECONDS)
                 self.check()
                 assert not self._left(), f"our code never asked: {self._left()[0]}"
         finally:
