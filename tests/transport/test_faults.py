@@ -20,6 +20,7 @@ from helpers.waiting import wait_until
 
 from transport.cut_programs import (
     ASYNC,
+    ASYNC_UNTIL_TOLD,
     LAST_CALL,
     SYNCHRONISATIONS,
     SYNCHRONISATIONS_UNTIL_TOLD,
@@ -128,7 +129,7 @@ def test_full_buffers_both_ways_stop_nobody(server: Server, transport: str) -> N
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_reader_that_stands_still_loses_nothing(server: Server, transport: str) -> None:
-    with running(server.address(transport), FULL) as client:
+    with running(server.address(transport), ASYNC_UNTIL_TOLD) as client:
         go_on(client)
         os.kill(client.pid, signal.SIGSTOP)
         # Meanwhile another one works.
@@ -202,12 +203,14 @@ def test_a_cut_that_stays_is_one_clear_error(hasty: Server, transport: str) -> N
 
 
 def test_a_cut_within_a_frame_is_not_called_nonsense(hasty: Server) -> None:
+    before = hasty.sessions()
     with relayed(hasty, "tcp") as (proxy, address), cut_off(address, DOWNLOAD) as client:
         proxy.cut_after(7 << 20, away_seconds=60)
         output, errors = finish(client)
     assert output == "911\n"
     assert "the connection was cut and not resumed" in errors
     assert "makes no sense" not in errors
+    wait_until(lambda: hasty.sessions() == before, DEADLINE_SECONDS)
 
 
 @pytest.mark.parametrize("transport", NETWORKS)
