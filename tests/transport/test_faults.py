@@ -41,6 +41,7 @@ place, data = cuda.alloc(size), bytes(size)
 go()
 print(cuda.result("cuMemcpyDtoH_v2", data, c_uint64(place), c_size_t(size)))
 """
+READS_UNTIL_TOLD = ASYNC_UNTIL_TOLD.replace("go()", "go()\nprint('begins', flush=True)")
 # A client's first connection is the command lane, its second one the control lane.
 CONTROL = 1
 # The worker hears on the control lane that the function has returned.
@@ -129,8 +130,10 @@ def test_full_buffers_both_ways_stop_nobody(server: Server, transport: str) -> N
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_reader_that_stands_still_loses_nothing(server: Server, transport: str) -> None:
-    with running(server.address(transport), ASYNC_UNTIL_TOLD) as client:
+    with running(server.address(transport), READS_UNTIL_TOLD) as client:
         go_on(client)
+        assert client.stdout is not None
+        assert client.stdout.readline() == "begins\n"
         os.kill(client.pid, signal.SIGSTOP)
         # Meanwhile another one works.
         with running(server.address(transport), SYNCHRONISATIONS) as other:
