@@ -100,5 +100,5 @@ def test_kills_leave_nothing_behind(tmp_path: Path) -> None:
         assert int(output) > 1 << 30
         workers = server.children()
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
-    # Others on this machine may remove what is theirs meanwhile.
-    assert set(os.listdir("/dev/shm")) - shared_before == set()
+    # Others on this machine may use it meanwhile.
+    wait_until(lambda: set(os.listdir("/dev/shm")) <= shared_before)

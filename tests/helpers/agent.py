@@ -15,7 +15,7 @@ from helpers.telling import Telling
 
 # Arguments for `Server` so that it has an address for tunnels.
 GRPC = ("--listen", "grpc:127.0.0.1:0", "--insecure")
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 60
 
 
 class Agent(Telling):

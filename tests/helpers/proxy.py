@@ -17,6 +17,7 @@ from typing_extensions import Self
 from rgpu_common.closing import Closing
 
 SLOW_BUFFER_BYTES = 64 << 10
+DEADLINE_SECONDS = 60
 
 
 class CuttingProxy(Closing):
@@ -66,7 +67,7 @@ class CuttingProxy(Closing):
         """Ends the proxy with all its connections."""
         self._stopping = True
         self._wake_write.send(b"x")
-        self._thread.join(10)
+        self._thread.join(DEADLINE_SECONDS)
         self._close_peers()
         self._selector.close()
         self.drop()
@@ -83,7 +84,7 @@ class CuttingProxy(Closing):
         self._keep_server_ends = half_open
         self._cutting.set()
         self._wake_write.send(b"x")
-        assert self._was_cut.wait(10)
+        assert self._was_cut.wait(DEADLINE_SECONDS)
         self._was_cut.clear()
 
     def drop(self, away_seconds: float = 0.0) -> None:

@@ -30,7 +30,7 @@ def variables(tmp_path: Path) -> dict[str, str]:
 @pytest.mark.full
 def test_each_client_gets_its_path_and_its_share(variables: dict[str, str], tmp_path: Path) -> None:
     done = subprocess.run(
-        DEMO, capture_output=True, text=True, timeout=120, check=False, cwd="/", env=variables
+        DEMO, capture_output=True, text=True, timeout=170, check=False, cwd="/", env=variables
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said

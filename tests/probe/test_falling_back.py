@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import time
 from dataclasses import replace
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere", "patient")
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may take longer than the start of a program waits for what works."""
-    monkeypatch.setattr(choosing, "quick", lambda uris, server: quick(uris, server, 0.5))
+    monkeypatch.setattr(choosing, "quick", lambda uris, server: quick(uris, server, 5.0))
 
 
 def test_a_server_is_found_where_it_answered_before(
@@ -62,10 +63,10 @@ def test_a_path_that_broke_is_one_to_fall_back_on(
         finally:
             proxy.close()
         aged(environment, named, 3600)
-        for reason in ("the only one of 2 paths that works", "measured 0 s ago"):
+        for reason in ("the only one of 2 paths that works", r"measured \d+ s ago"):
             path = find_path(named, "auto", environment)
             assert (path.uri, path.others) == (responder.tcp, (proxy.uri,))
-            assert reason in path.reason
+            assert re.search(reason, path.reason)
             assert path.worth_watching
             assert path.variables()["RGPU_PATHS"] == proxy.uri
         # After two days another machine may have the address, so no program sends a session's

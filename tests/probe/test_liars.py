@@ -30,6 +30,9 @@ from rgpu_common.wire.handshake import Handshake
 
 OFFER = Offer(bytes=1 << 30, seconds=15.0)
 ENDLESS = (1 << 64) - 1
+# Seconds: long for a limit of a fifth of one, also on a busy machine. What the liars here send
+# lasts longer than that, or has no end.
+IN_TIME = 8.0
 
 
 def refused(text: str) -> bytes:
@@ -98,7 +101,7 @@ def test_a_server_does_not_send_its_clients_everywhere(
     assert path.uri == liar.uri
     assert len(path.others) <= MOST_OF_A_KIND
     assert not any(";" in uri for uri in path.others)
-    assert took < 5.0
+    assert took < IN_TIME
 
 
 # figures
@@ -204,7 +207,7 @@ def test_a_train_that_does_not_end_is_left(down: bool) -> None:
         began = time.perf_counter()
         with pytest.raises(ServerError, match="took too long"):
             line.train(64 << 20, down=down, seconds=0.05)
-        assert time.perf_counter() - began < 2.0
+        assert time.perf_counter() - began < IN_TIME
 
 
 def test_an_offer_that_does_not_end_is_left() -> None:
@@ -219,14 +222,14 @@ def test_an_offer_that_does_not_end_is_left() -> None:
         began = time.perf_counter()
         with pytest.raises(ServerError):
             Line(liar.uri, 0.2)
-        assert time.perf_counter() - began < 2.0
+        assert time.perf_counter() - began < IN_TIME
 
 
 def test_the_start_of_a_program_is_not_held_up() -> None:
     with Liar(answers=holds_up) as one, Liar(answers=holds_up) as other:
         began = time.perf_counter()
         paths = quick((one.uri, other.uri), OFFER.server)
-        assert time.perf_counter() - began < 2.0
+        assert time.perf_counter() - began < IN_TIME
     assert not any(path.works for path in paths)
 
 
@@ -249,7 +252,7 @@ def test_a_name_service_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) ->
     began = time.perf_counter()
     with pytest.raises(ServerError, match="name service"):
         Line("tcp:some.host:7700", 0.02)
-    assert time.perf_counter() - began < 2.0
+    assert time.perf_counter() - began < IN_TIME
     (thread,) = [one for one in threading.enumerate() if one.name == "netprobe-open"]
     answers.set()
     thread.join(10)

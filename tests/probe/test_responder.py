@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
@@ -18,13 +19,15 @@ from netprobe.respond import listen_on
 from netprobe.survey import quick
 from probe.conftest import Listen, Listening
 from rgpu_common.endpoints import TcpEndpoint
-from rgpu_common.errors import RgpuError, ServerError
+from rgpu_common.errors import ServerError
 from rgpu_common.wire.frame import HEADER_BYTES, MAGIC, Flags, Kind, encode_frame, parse_header
 from rgpu_common.wire.handshake import Handshake
 from rgpu_common.wire.refused import decode_refused
 
 REQUEST = encode_frame(Kind.HANDSHAKE, Handshake.PROBE, struct.pack("<IHH", MAGIC, 1, 0))
 SMALL = ProbeBudget(seconds=0.05, bytes=2 * MIB, pings=10)
+# For what must come within the time that a quick measurement is given, on a busy machine, too.
+PATIENCE = 5.0
 
 
 def order(verb: int, piece: int = 0, size: int = 0) -> bytes:
@@ -89,7 +92,8 @@ def test_a_path_is_measured(listen: Listen, kind: str) -> None:
 def test_a_quick_measurement_is_quick(listen: Listen) -> None:
     with listen() as responder:
         dead = "tcp:127.0.0.1:1"
-        paths = {path.uri: path for path in quick((responder.tcp, responder.unix, dead), b"")}
+        uris = (responder.tcp, responder.unix, dead)
+        paths = {path.uri: path for path in quick(uris, b"", PATIENCE)}
     assert not paths[dead].works
     for uri in (responder.tcp, responder.unix):
         up = paths[uri].up
@@ -103,7 +107,7 @@ def test_both_paths_lead_to_the_same_server(listen: Listen) -> None:
             assert tcp.offer.server == unix.offer.server
             assert tcp.offer.endpoints == (responder.shm, responder.tcp, responder.unix)
         wrong = measure(responder.tcp, SMALL, server=b"x" * 16)
-        (quickly,) = quick((responder.tcp,), b"x" * 16)
+        (quickly,) = quick((responder.tcp,), b"x" * 16, PATIENCE)
     for one in (wrong, quickly):
         assert "another server" in one.error
         assert not one.works
@@ -170,7 +174,7 @@ def test_nobody_there_is_a_sentence() -> None:
     ids=range(13),
 )
 def test_garbage_ends_its_connection_and_nothing_else(listen: Listen, garbage: bytes) -> None:
-    with listen("idle-ms", "1500") as responder:
+    with listen("idle-ms", "20000") as responder:
         with Line(responder.tcp) as line:
             with connect(responder, garbage) as bad:
                 while answer(bad) is not None:
@@ -207,7 +211,7 @@ def test_a_slow_trickle_is_given_up(listen: Listen) -> None:
             if ended:
                 break
         assert ended
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 40  # all bytes would take twice as long
         slow.close()
 
 
@@ -265,11 +269,15 @@ def test_two_peers_do_not_keep_out_a_third(listen: Listen) -> None:
 
 
 def test_too_many_probes_of_one_peer(listen: Listen) -> None:
-    with listen("burst", "5") as responder:
-        for _ in range(5):
-            Line(responder.tcp).close()
-        with pytest.raises(RgpuError, match="probed too often"):
-            Line(responder.tcp)
+    with listen("burst", "5") as responder, contextlib.ExitStack() as stack:
+        # All at once: 20 a second may come for ever, which is more than one after the other on a
+        # busy machine.
+        crowd = [stack.enter_context(connect(responder, REQUEST)) for _ in range(60)]
+        answers = [answer(one) for one in crowd]
+        assert [got[0] for got in answers[:5] if got] == [Handshake.PROBE] * 5
+        refused = [got[1] for got in answers if got and got[0] == Handshake.REFUSED]
+        assert refused
+        assert {"probed too often" in decode_refused(head).sentence for head in refused} == {True}
         Line(responder.unix).close()
 
 

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.measures
 MIB = 1 << 20
 LIMIT = 64 * MIB
 PIECE = MIB // 2
-SECONDS = 10
 OUT_OF_MEMORY = 2
 STACK_SIZE = 0
 LEASE = {"lease_key": "a", "memory_bytes": LIMIT, "share_request_ppm": 300_000}
@@ -75,7 +74,7 @@ def test_every_path_at_once(server: Server, control: ControlClient) -> None:
         for name, said in statuses.items():
             assert set(said) <= {0, OUT_OF_MEMORY}, (name, said)
         # Together they reached the limit, and none could take memory of the neighbour.
-        wait_until(lambda: used(control) <= LIMIT, SECONDS)
+        wait_until(lambda: used(control) <= LIMIT)
         assert used(control) > LIMIT - 2 * MIB
         assert plain(victim, 48 * MIB) == 0
         for taker in takers:

@@ -135,7 +135,7 @@ print("not reached", flush=True)
         assert client.stdout.readline() == "ready\n"
         for worker in server.children():
             os.kill(worker, signal.SIGKILL)
-        output, errors = client.communicate("\n", timeout=30)
+        output, errors = client.communicate("\n", timeout=60)
     assert (client.returncode, output) == (-11, "")
     assert re.search("whose bytes the server cannot give any more", errors)
 

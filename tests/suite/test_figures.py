@@ -155,6 +155,7 @@ signal.pause()
 """
 
 
+@pytest.mark.alone  # what others take between two looks at the processes of the run counts as well
 def test_only_the_time_of_strangers_counts_as_taken() -> None:
     """A process is a stranger's once its parent has ended."""
     least = os.sysconf("SC_CLK_TCK") // 4  # the kernel counts in ticks, and not exactly

@@ -24,7 +24,7 @@ from rgpu_server.tokens.page import Phase, TokenView
 from rgpu_server.workers.pages import LeasePage
 
 WORKER = Path(__file__).with_name("worker.py")
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 60.0
 
 
 class Worker:

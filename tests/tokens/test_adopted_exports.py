@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from helpers.server import Server
 from helpers.sharing import MIB, await_used, processes
 
-from tokens.test_adoption import crash
-
-
-def server(state: Path) -> Server:
-    return Server("--state-dir", str(state), "--listen", f"unix:{state.parent}/s")
+from tokens.test_adoption import Kept, crash
 
 
 def test_the_next_daemon_charges_for_what_an_exporter_leaves(tmp_path: Path) -> None:
     state, address = tmp_path / "state", f"unix:{tmp_path}/s"
-    with server(state) as first, processes(address, "kept", 3) as (one, two, three):
+    with Kept(state) as first, processes(address, "kept", 3) as (one, two, three):
         total = int(three.run("say(cuda.memory()[1])"))
         token = one.run(f"a = cuda.alloc({64 * MIB})\ncuda.upload(a, b'kept')\nsay(ipc.export(a))")
         two.run(f"b = ipc.open({token!r})\nsay(1)")
         crash(first)
-        with server(state):
+        with Kept(state):
             # What was exported before is opened through the next daemon.
             three.run(f"b = ipc.open({token!r})\nsay(1)")
             one.kill()
@@ -36,12 +31,12 @@ def test_the_next_daemon_charges_for_what_an_exporter_leaves(tmp_path: Path) -> 
 
 def test_an_exporter_that_ends_without_a_daemon(tmp_path: Path) -> None:
     state, address = tmp_path / "state", f"unix:{tmp_path}/s"
-    with server(state) as first, processes(address, "kept", 2) as (one, two):
+    with Kept(state) as first, processes(address, "kept", 2) as (one, two):
         token = one.run(f"a = cuda.alloc({64 * MIB})\nsay(ipc.export(a))")
         two.run(f"b = ipc.open({token!r})\nsay(1)")
         crash(first)
         one.kill()
-        with server(state):
+        with Kept(state):
             await_used(two, 64 * MIB)
             two.run("ipc.close(b)\nsay(1)")
             await_used(two, 0)

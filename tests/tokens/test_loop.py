@@ -197,7 +197,7 @@ def test_the_loop_ends_with_the_last_worker_and_daemon() -> None:
         wait_until(lambda: not loop.channel.waiting)
         assert loop.process.poll() is None
         worker.signal(signal.SIGKILL)
-        assert loop.process.wait(30) == 0
+        assert loop.process.wait(60) == 0
 
 
 def hand_over(loop: Loop) -> None:

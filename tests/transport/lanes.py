@@ -36,7 +36,7 @@ HELLO = Hello(
 
 def connect(address: str) -> socket.socket:
     host, port = address.rsplit(":", 1)
-    connection = socket.create_connection((host, int(port)), timeout=20)
+    connection = socket.create_connection((host, int(port)), timeout=60)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 

@@ -168,7 +168,7 @@ def test_ctrl_c_ends_a_probe_without_a_word(tmp_path: Path) -> None:
     )  # fmt: skip
     with silent, silent.accept()[0]:
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode in (130, 1)
     assert "Traceback" not in errors
 

@@ -20,6 +20,7 @@ from helpers.waiting import wait_until
 
 from transport.cut_programs import (
     ASYNC,
+    ASYNC_UNTIL_TOLD,
     LAST_CALL,
     SYNCHRONISATIONS,
     SYNCHRONISATIONS_UNTIL_TOLD,
@@ -40,6 +41,7 @@ place, data = cuda.alloc(size), bytes(size)
 go()
 print(cuda.result("cuMemcpyDtoH_v2", data, c_uint64(place), c_size_t(size)))
 """
+READS_UNTIL_TOLD = ASYNC_UNTIL_TOLD.replace("go()", "go()\nprint('begins', flush=True)")
 # A client's first connection is the command lane, its second one the control lane.
 CONTROL = 1
 # The worker hears on the control lane that the function has returned.
@@ -128,8 +130,10 @@ def test_full_buffers_both_ways_stop_nobody(server: Server, transport: str) -> N
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_reader_that_stands_still_loses_nothing(server: Server, transport: str) -> None:
-    with running(server.address(transport), FULL) as client:
+    with running(server.address(transport), READS_UNTIL_TOLD) as client:
         go_on(client)
+        assert client.stdout is not None
+        assert client.stdout.readline() == "begins\n"
         os.kill(client.pid, signal.SIGSTOP)
         # Meanwhile another one works.
         with running(server.address(transport), SYNCHRONISATIONS) as other:
@@ -202,12 +206,14 @@ def test_a_cut_that_stays_is_one_clear_error(hasty: Server, transport: str) -> N
 
 
 def test_a_cut_within_a_frame_is_not_called_nonsense(hasty: Server) -> None:
+    before = hasty.sessions()
     with relayed(hasty, "tcp") as (proxy, address), cut_off(address, DOWNLOAD) as client:
         proxy.cut_after(7 << 20, away_seconds=60)
         output, errors = finish(client)
     assert output == "911\n"
     assert "the connection was cut and not resumed" in errors
     assert "makes no sense" not in errors
+    wait_until(lambda: hasty.sessions() == before, DEADLINE_SECONDS)
 
 
 @pytest.mark.parametrize("transport", NETWORKS)

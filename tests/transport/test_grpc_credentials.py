@@ -110,7 +110,7 @@ def test_certificates_name_the_tenant(tmp_path: Path) -> None:
             assert [s["tenant"] for s in json.loads(listed.stdout)["sessions"]] == ["alice"]
             others = rgpu("ps", "--json", "--server", server.grpc, **pki.client("bob"))
             assert json.loads(others.stdout)["sessions"] == []
-            client.communicate("\n", timeout=30)
+            client.communicate("\n", timeout=60)
         with Agent(server.grpc, **pki.client()) as nobody:
             _, output, _ = clients.run(nobody.unix, "print(cuda.result('cuInit', 0))")
             assert output == "46\n"

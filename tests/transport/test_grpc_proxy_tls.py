@@ -105,7 +105,7 @@ def test_whose_certificate_the_gateway_sees(tmp_path: Path) -> None:
         listed = rgpu(proxy, "ps", "--json")
         assert [s["tenant"] for s in json.loads(listed.stdout)["sessions"]] == ["alice"] * 3
         for client in held:
-            client.communicate("\n", timeout=30)
+            client.communicate("\n", timeout=60)
     with (
         tls_server(tmp_path, config) as server,
         Nginx(tmp_path, server.grpc) as proxy,

@@ -21,6 +21,7 @@ from helpers.agent import GRPC, Agent
 from helpers.command import run_rgpu as rgpu
 from helpers.gateway import Gateway
 from helpers.needs import needs
+from helpers.ports import free_port
 from helpers.server import Server, run_client
 from helpers.waiting import wait_until
 
@@ -37,8 +38,7 @@ def server() -> Iterator[Server]:
 
 def test_all_addresses_of_both_families_may_be_named() -> None:
     """gRPC takes both where one is asked for; the second is no other's."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     both = ("--listen", f"grpc:0.0.0.0:{port}", "--listen", f"grpc:[::]:{port}", "--insecure")
     with Server(*both):
         for host in ("127.0.0.1", "::1"):
@@ -129,7 +129,7 @@ def test_the_server_says_how_a_session_came(server: Server) -> None:
         assert client.stdout.readline() == "open\n"
         sessions = json.loads(rgpu("ps", "--json", "--server", server.grpc).stdout)["sessions"]
         assert [s["transport"] for s in sessions if s["client_pid"] == client.pid] == ["grpc"]
-        client.communicate("\n", timeout=30)
+        client.communicate("\n", timeout=60)
 
 
 def test_nobody_answers() -> None:
@@ -158,7 +158,7 @@ def test_a_killed_gateway_is_started_again() -> None:
         client = start_and_open(agent.unix)
         (gateway,) = server.gateways()
         os.kill(gateway, signal.SIGKILL)
-        output, errors = client.communicate("\n", timeout=30)
+        output, errors = client.communicate("\n", timeout=60)
         assert output == "911\n", errors
         assert errors.startswith("rgpu")
         wait_until(lambda: bool(server.gateways()) and server.gateways() != [gateway])
@@ -180,7 +180,7 @@ def test_sessions_go_on_without_the_daemon() -> None:
         assert client.stdout.readline() == "open\n"
         (gateway,) = server.gateways()
         server.stop()
-        output, errors = client.communicate("\n", timeout=30)
+        output, errors = client.communicate("\n", timeout=60)
         assert output == "0 1048576\n", errors
         wait_until(lambda: not Path(f"/proc/{gateway}").exists())
 

@@ -15,6 +15,7 @@ import pytest
 from helpers import ends
 from helpers.agent import Agent
 from helpers.gateway import Gateway, receive, resident_bytes
+from helpers.ports import free_port
 from helpers.waiting import wait_until
 
 MIB = 1 << 20
@@ -221,15 +222,18 @@ def gone(source: socket.socket) -> bool:
 
 
 def test_a_killed_gateway_ends_the_client_and_another_one_serves() -> None:
-    with Gateway() as first:
-        port = int(first.target.rpartition(":")[2])
-        with Agent(first.address) as agent, tunnel(first, agent) as (client, inner):
-            first.process.kill()
-            assert ended(client)
-            assert ended(inner)
-            first.process.wait()
-            with Gateway(port=port) as second:
-                wait_until(lambda: _through(second, agent), SECONDS)
+    port = free_port()
+    with (
+        Gateway(port=port) as first,
+        Agent(first.address) as agent,
+        tunnel(first, agent) as (client, inner),
+    ):
+        first.process.kill()
+        assert ended(client)
+        assert ended(inner)
+        first.process.wait()
+        with Gateway(port=port) as second:
+            wait_until(lambda: _through(second, agent), SECONDS)
 
 
 def _through(gateway: Gateway, agent: Agent) -> bool:

@@ -85,7 +85,7 @@ def test_who_has_no_calls_goes() -> None:
 
 def test_who_is_silent_is_asked() -> None:
     with (
-        Gateway("--ping-ms", "500") as gateway,
+        Gateway("--ping-ms", "2000") as gateway,  # `alive` has as long for its answer
         Raw(gateway.target, HELLO, request(OPEN), message(encode(b"x"))) as dead,
     ):
         inner, _ = gateway.accept()

@@ -7,10 +7,12 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from helpers import clients
+from helpers.figures import figures
 from helpers.proxy import CuttingProxy
 from helpers.server import Server, configured
 from helpers.waiting import wait_until
@@ -29,10 +31,21 @@ from transport.cut_programs import (
     running,
 )
 
+# Half of what servers wait for a client that was cut: a busy machine may take long to let it, or a
+# server, begin.
+DEADLINE_SECONDS = 30
+
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with Server(RGPU_LOG="info") as one:
+def patient(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The configuration of servers that wait long for a client that was cut."""
+    grace = 2 * DEADLINE_SECONDS
+    return configured(tmp_path_factory.mktemp("patient"), resume_grace_seconds=grace)
+
+
+@pytest.fixture(scope="module")
+def server(patient: str) -> Iterator[Server]:
+    with Server("--config", patient, RGPU_LOG="info") as one:
         yield one
 
 
@@ -71,19 +84,24 @@ def test_nothing_is_lost_whatever_is_cut(
     assert numbers["resumes"] + numbers["moves"] >= proxy.cuts
 
 
+@pytest.mark.measures
 @pytest.mark.parametrize("seconds", [0.5, 5.0])
 def test_a_cut_shorter_than_the_grace_is_not_noticed(server: Server, seconds: float) -> None:
     with CuttingProxy(server.tcp) as proxy, running(proxy.address, WAITS) as client:
         go_on(client)
         assert client.stdout is not None
         assert client.stdout.readline() == "waiting\n"
-        proxy.cut(seconds)
         begin = time.monotonic()
+        proxy.cut(seconds)
         output, errors = finish(client)
+        took = time.monotonic() - begin
         assert (output, errors) == ("True\n", "")
-        assert seconds <= time.monotonic() - begin < seconds + 5
+        assert took >= seconds
+        with figures():
+            assert took < seconds + 5
 
 
+@pytest.mark.measures
 def test_a_cut_longer_than_the_grace_is_a_clear_error(hasty: Server) -> None:
     body = """
 go()
@@ -96,15 +114,17 @@ except CudaError as error:
 """
     with CuttingProxy(hasty.tcp) as proxy, running(proxy.address, body) as client:
         go_on(client)
-        proxy.cut(60)
         begin = time.monotonic()
+        proxy.cut(60)
         output, errors = finish(client)
+        took = time.monotonic() - begin
         assert output == "911 911\n"
-        assert 0.9 < time.monotonic() - begin < 5
+        assert took > 0.9
     assert errors.count("rgpu:") == 1
     assert "resume_grace" in errors
     wait_until(lambda: "python" not in hasty.sessions())
-    assert not hasty.children() or "python" not in hasty.sessions()
+    with figures():
+        assert took < 5  # by default a server waits twice as long
 
 
 def test_a_client_killed_while_it_is_cut_leaves_nothing(hasty: Server) -> None:
@@ -112,7 +132,7 @@ def test_a_client_killed_while_it_is_cut_leaves_nothing(hasty: Server) -> None:
         assert "python" in hasty.sessions()
         proxy.cut(60)
         client.kill()
-        wait_until(lambda: "python" not in hasty.sessions(), 10)
+        wait_until(lambda: "python" not in hasty.sessions(), DEADLINE_SECONDS)
 
 
 def test_a_worker_killed_while_the_client_is_cut_is_told_at_once(server: Server) -> None:
@@ -120,11 +140,12 @@ def test_a_worker_killed_while_the_client_is_cut_is_told_at_once(server: Server)
     with CuttingProxy(server.tcp) as proxy, running(proxy.address, body) as client:
         proxy.cut(0.5)
         for worker in server.children():
-            os.kill(worker, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # the worker of an earlier test may end now
+                os.kill(worker, signal.SIGKILL)
         begin = time.monotonic()
         output, errors = finish(client)
         assert output == "911\n"
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < DEADLINE_SECONDS
         assert "the server has ended this session: its worker is gone, and the server's" in errors
         assert "answers CUDA_ERROR_EXTERNAL_DEVICE (911) from now on; restart the" in errors
         assert errors.count("rgpu:") == 1
@@ -194,8 +215,8 @@ def test_no_path_at_all_is_said_of_the_first(tmp_path: Path) -> None:
     assert errors.startswith("rgpu: nothing listens at 127.0.0.1:1"), errors
 
 
-def test_a_session_outlives_the_daemon_and_a_cut(tmp_path: Path) -> None:
-    state = ("--state-dir", str(tmp_path / "state"))
+def test_a_session_outlives_the_daemon_and_a_cut(patient: str, tmp_path: Path) -> None:
+    state = ("--config", patient, "--state-dir", str(tmp_path / "state"))
     with (
         Server(*state) as first,
         CuttingProxy(first.tcp) as proxy,

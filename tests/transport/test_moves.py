@@ -33,13 +33,13 @@ class Agent:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(self.path)
         self._listener.listen()
-        self._listener.settimeout(30)
+        self._listener.settimeout(60)
         self._session: socket.socket | None = None
 
     def ask(self, message: str) -> str:
         if self._session is None:
             self._session, _ = self._listener.accept()
-            self._session.settimeout(30)
+            self._session.settimeout(60)
         self._session.send(message.encode())
         return self._session.recv(4096).decode()
 

@@ -346,13 +346,16 @@ def test_last_words_go_whoever_else_uses_openssl(server: Server, order: str) -> 
                 return dict(found)
         return None
 
-    lease = noted("lease_granted", "key", key)
-    assert lease is not None
-    session = noted("session_assigned", "lease", lease["lease"])
-    assert session is not None
-    wait_until(lambda: noted("session_ended", "session", session["session"]) is not None)
-    ended = noted("session_ended", "session", session["session"])
-    assert ended is not None
+    def when_noted(event: str, name: str, value: object) -> dict[str, object]:
+        """The log comes by a pipe, and may be behind the program."""
+        wait_until(lambda: noted(event, name, value) is not None)
+        found = noted(event, name, value)
+        assert found is not None
+        return found
+
+    lease = when_noted("lease_granted", "key", key)
+    session = when_noted("session_assigned", "lease", lease["lease"])
+    ended = when_noted("session_ended", "session", session["session"])
     assert ended["reason"] == "the client said goodbye"
 
 

@@ -291,6 +291,7 @@ def test_copies_and_sets_ask_for_as_long_as_they_take(
 
 def test_work_is_charged_from_where_it_begins_on_the_device() -> None:
     """Not from where it was put into its stream, which may have to wait."""
+    waits = 500 * MS  # far more than the work takes, also on a busy machine
     with gated() as (_, page, client):
         for stream in (5, 6):
             client.post("rgpuStreamCreate", stream=stream, flags=1, priority=0)
@@ -303,11 +304,11 @@ def test_work_is_charged_from_where_it_begins_on_the_device() -> None:
         client.wait_value(5, at, 1)
         memset(client, at + 64, 1, count=64, stream=5)
         started = time.monotonic_ns()
-        while time.monotonic_ns() - started < 50 * MS:
+        while time.monotonic_ns() - started < waits:
             client.call("rgpuMemGetInfo")
         client.write_value(6, at, 1)
         client.call("rgpuStreamSynchronize", stream=5)
-        assert 0 < page.until(active=0)["busy_ns"] - begin < 50 * MS
+        assert 0 < page.until(active=0)["busy_ns"] - begin < waits
 
 
 def test_a_stream_goes_on_without_the_token_only_if_the_drivers_queue_is_full(
