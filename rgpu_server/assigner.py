@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rgpu_common.wire.fields import WishKey
 from rgpu_common.wire.worker import Assign, AssignFds, encode_assign
 from rgpu_server.observe.audit import audit
 
@@ -60,9 +61,11 @@ class Assigner:
                 usage=page.usage_fd,
                 signal=page.signal_fd,
                 compiler=-1 if compiler is None else compiler.fileno(),
+                places=self.compilers.places(action.session) if _has_arrays(visitor) else -1,
             )
             hand_over(visitor, action.session)
-            sent = worker.send(message, descriptors if compiler else descriptors[:-1])
+            # Only the last ones may be missing.
+            sent = worker.send(message, [fd for fd in descriptors if fd >= 0])
         if sent:
             _note_assigned(action, visitor, worker.pid)
         return sent
@@ -83,6 +86,11 @@ class Assigner:
             resume_grace_ms=round(self.limits.resume_grace_seconds * 1000),
             compression=self.limits.compression,
         )
+
+
+def _has_arrays(visitor: Visitor) -> bool:
+    """Returns whether the session is one of the array seam, by the wish that chose its worker."""
+    return next((wish.value for wish in visitor.hello.wishes if wish.key == WishKey.SEAM), 0) > 0
 
 
 def _note_assigned(action: do.AssignWorker, visitor: Visitor, worker_pid: int) -> None:

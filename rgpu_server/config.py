@@ -87,7 +87,8 @@ class CompilerLimits:
 
     processes: int = key(
         "emulated.compiler_processes", Integer(1, 64), 2,
-        "How many processes compile for one tenant at a time.",
+        "How many processes compile for one tenant at a time: PTX, and as many CUDA C++ of array "
+        "programs.",
     )  # fmt: skip
     memory_bytes: int = key(
         "emulated.compiler_memory", Size(), 4 * _GIB,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
 from typing import TYPE_CHECKING
 
 from rgpu_common.errors import WorkerError
@@ -21,6 +23,9 @@ log = logging.getLogger("rgpu.server")
 class SessionCompilers:
     """Connects each session to its tenant's compiler, and releases the compiler with the session.
 
+    Each array worker has a compiler of CUDA C++ beside it. Those of a tenant compile only as many
+    sources at a time as the tenant has places.
+
     compilers: None if the server has no emulated device.
     """
 
@@ -28,6 +33,8 @@ class SessionCompilers:
         self._compilers = compilers
         # Session -> the tenant whose compiler it was connected to.
         self._tenants: dict[int, str] = {}
+        # Tenant -> the file of its places.
+        self._places: dict[str, int] = {}
         if compilers is not None:
             compilers.check_with(lambda report: isolation.check(Process.COMPILER, report))
 
@@ -45,13 +52,42 @@ class SessionCompilers:
         self._tenants[session] = tenant
         return connection
 
+    def places(self, session: int) -> int:
+        """Returns the file of the places at which the session's tenant compiles CUDA C++; -1: the
+        session is connected to no compiler.
+
+        Raises:
+            OSError: the file could not be made.
+        """
+        tenant = self._tenants.get(session)
+        if tenant is None or self._compilers is None:
+            return -1
+        if tenant not in self._places:
+            self._places[tenant] = _places_file(self._compilers.processes)
+        return self._places[tenant]
+
     def release(self, session: int) -> None:
         """Notes that a session has ended."""
         tenant = self._tenants.pop(session, None)
         if tenant is not None and self._compilers is not None:
             self._compilers.release(tenant)
+            if tenant in self._places and tenant not in self._tenants.values():
+                os.close(self._places.pop(tenant))
 
     def close(self) -> None:
         """Ends all compilers."""
+        while self._places:
+            os.close(self._places.popitem()[1])
         if self._compilers is not None:
             self._compilers.close()
+
+
+def _places_file(count: int) -> int:
+    """Returns a file with one byte for each place. A worker has a place while it holds a lock on
+    the byte. The system takes the lock from a worker that ends, so no place is lost.
+    """
+    file = os.memfd_create("rgpu-compile-places", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(file, count)
+    # A tenant's workers share it: none of them may make places, or take them away for good.
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    return file

@@ -67,6 +67,7 @@ MESSAGES = [
             Fd("usage", "the lease page's file of usage"),
             Fd("signal", "the lease's eventfd"),
             Fd("compiler", "a compiler's socket, for the emulated device", optional=True),
+            Fd("places", "where an array worker locks a byte while it compiles", optional=True),
         ),
     ),
     Message(

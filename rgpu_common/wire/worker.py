@@ -175,6 +175,7 @@ class AssignFds(NamedTuple):
         usage: the lease page's file of usage.
         signal: the lease's eventfd.
         compiler: a compiler's socket, for the emulated device (-1: none).
+        places: where an array worker locks a byte while it compiles (-1: none).
     """
 
     lane: int
@@ -182,6 +183,7 @@ class AssignFds(NamedTuple):
     usage: int
     signal: int
     compiler: int = -1
+    places: int = -1
 
 
 class Attach(NamedTuple):

@@ -25,7 +25,7 @@ from rgpu_common.wire.worker import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_MOST_FDS = 5
+_MOST_FDS = 6
 _LEAST_ASSIGN_FDS = 4
 
 

@@ -157,6 +157,7 @@ class Loaded:
         device = Device(self._device, setup.ordinal)
         memory = ArrayMemory(page, setup.slot, device.functions())
         memory.install()
+        self._compiler.share(setup.places_fd)
         kernels = Kernels(device, memory, ledger, self._compiler, gate)
         return LeasedCupy(kernels, memory, ledger)
 

@@ -11,6 +11,7 @@ class Setup:
 
     ordinal: of the device in its library. grants_fd, usage_fd: the two files of the lease's page;
     slot: the session's in it. signal_fd: the lease's eventfd. memory_limit_bytes: of the lease.
+    places_fd: as `AssignFds.places`.
     """
 
     ordinal: int
@@ -19,3 +20,4 @@ class Setup:
     slot: int
     signal_fd: int
     memory_limit_bytes: int
+    places_fd: int = -1

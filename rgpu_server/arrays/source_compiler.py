@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import socket
@@ -19,7 +20,7 @@ from rgpu_server.arrays.nvrtc import Compiled, SourceError
 from rgpu_server.arrays.nvrtc_server import LENGTH, MOST_ANSWER_BYTES, MOST_REQUEST_BYTES, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 _T = TypeVar("_T")
 _START_SECONDS = 60
@@ -48,6 +49,7 @@ class SourceCompiler:
         self._seconds = seconds
         self._lock = threading.Lock()
         self._report: str | None = None
+        self._places = -1
         self._line, theirs = socket.socketpair()
         # A confined process cannot change this any more: Python does it by ioctl.
         self._line.setblocking(False)
@@ -80,6 +82,13 @@ class SourceCompiler:
         with self._lock:
             return self._reported()
 
+    def share(self, places: int) -> None:
+        """From now on compiles only at one of the tenant's places, which its sessions share.
+
+        places: the file of the places, as `AssignFds` has it; -1: there are none to wait for.
+        """
+        self._places = places
+
     def compile(
         self, source: bytes, file: str, options: Sequence[str], expressions: Sequence[str] = ()
     ) -> Compiled:
@@ -96,7 +105,8 @@ class SourceCompiler:
             raise ValueError(f"the source of a kernel has at most {MOST_REQUEST_BYTES >> 20} MiB")
         with self._lock:
             self._reported()
-            status, body = self._asked(request)
+            with self._place():
+                status, body = self._asked(request)
         if status == Status.REFUSED:
             raise SourceError(body)
         if status != Status.DONE:
@@ -114,6 +124,18 @@ class SourceCompiler:
             self._until = time.monotonic() + _START_SECONDS
             _, self._report = self._received()
         return self._report
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[None]:
+        """Waits for a place, and keeps it. The system frees it where this process ends."""
+        if self._places < 0:
+            yield
+            return
+        at = _locked(self._places)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._places, fcntl.LOCK_UN, 1, at)
 
     def _asked(self, request: bytes) -> tuple[int, Any]:
         # The other end has a bound of its own for each source.
@@ -162,3 +184,16 @@ class SourceCompiler:
         return CompilerLostError(
             "the compiler of this session's kernels has ended; open a new session"
         )
+
+
+def _locked(places: int) -> int:
+    """Locks a byte of a file that no other process has locked; returns its place."""
+    count = os.fstat(places).st_size
+    for at in range(count):
+        with contextlib.suppress(BlockingIOError, PermissionError):
+            fcntl.lockf(places, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
+            return at
+    # Those that wait are spread over the places, so none waits for all the others.
+    at = os.getpid() % count
+    fcntl.lockf(places, fcntl.LOCK_EX, 1, at)
+    return at

@@ -62,16 +62,21 @@ class _Reader:
         try:
             await woken
         except asyncio.CancelledError:
-            if self._waiting.pop(place, None) is None:
+            self._waiting.pop(place, None)
+            if not woken.cancelled():
                 self._pass_on()  # its turn had come
             raise
 
     def _pass_on(self) -> None:
-        self._reading = bool(self._waiting)
-        if self._waiting:
+        while self._waiting:
             place = min(self._waiting)
-            self._turns.serve(place[0])
-            self._waiting.pop(place).set_result(None)
+            woken = self._waiting.pop(place)
+            # A request that was taken back stands here until its task goes on.
+            if not woken.cancelled():
+                self._turns.serve(place[0])
+                woken.set_result(None)
+                return
+        self._reading = False
 
 
 class ObserveService(observe_pb2_grpc.ObserveServiceServicer):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers.array_worker import RemoteError, Session, array_worker
+from helpers.ends import killed
 from helpers.needs import needs
 from helpers.waiting import wait_until
 
@@ -322,6 +328,45 @@ def test_device_time_is_measured_by_events() -> None:
         wait_until(lambda: token.demand(1, slots=1).active == 0)
         assert 0 < token.demand(1, slots=1).busy_ns < time.monotonic_ns() - began
         assert session.page.read(0).launches >= 11
+
+
+def waits_for(file: int) -> bool:
+    """Whether a process waits for a lock of a file."""
+    inode = f":{os.fstat(file).st_ino} "
+    return any("->" in one and inode in one for one in Path("/proc/locks").read_text().splitlines())
+
+
+def test_a_compiler_waits_for_a_place_of_its_tenant() -> None:
+    """Another process has the only place until it is killed."""
+    compiler = SourceCompiler()
+    places = os.memfd_create("places", 0)
+    os.ftruncate(places, 1)
+    source = f"import fcntl; fcntl.lockf({places}, fcntl.LOCK_EX, 1); print(flush=True); input()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", source], pass_fds=(places,), stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    done: list[bytes] = []
+
+    def compiles() -> None:
+        done.append(compiler.compile(b"__global__ void f() {}", "k.cu", []).ptx)
+
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"\n"
+        compiler.share(places)
+        thread = threading.Thread(target=compiles)
+        thread.start()
+        wait_until(lambda: waits_for(places))
+        assert not done
+        killed(other)
+        thread.join(60)
+        assert [one.endswith(b"\0") for one in done] == [True]
+    finally:
+        other.kill()
+        other.communicate()
+        compiler.close()
+        os.close(places)
 
 
 def test_a_compiler_that_is_asked_for_too_much_refuses() -> None:

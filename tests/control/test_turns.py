@@ -131,3 +131,28 @@ async def test_a_question_that_is_taken_back_while_it_is_read_gives_its_turn_to_
     await answer(gate, third)
     assert second.cancelled()
     assert desk.answered == ["alice", "carol"]
+
+
+async def test_a_question_that_is_taken_back_as_its_turn_comes_fails_no_other_one() -> None:
+    """Alice's reading ends in the step in which bob's question is taken back."""
+    reader, go = observing._Reader(), threading.Event()
+
+    def reads() -> Callable[[], list[Any]]:
+        return lambda: [] if go.wait(_SECONDS) else [None]
+
+    def ends() -> Callable[[], list[Any]]:
+        bob.cancel()
+        raise ArithmeticError("alice's own")
+
+    first = asyncio.ensure_future(reader.read("root", reads))
+    alice = asyncio.ensure_future(reader.read("alice", ends))
+    bob = asyncio.ensure_future(reader.read("bob", reads))
+    carol = asyncio.ensure_future(reader.read("carol", reads))
+    await asyncio.sleep(0)  # all have come
+    go.set()
+    said = asyncio.gather(first, alice, bob, carol, return_exceptions=True)
+    one, failed, taken_back, other = await asyncio.wait_for(said, _SECONDS)
+    assert (one, other) == ([], [])
+    assert isinstance(failed, ArithmeticError)
+    assert isinstance(taken_back, asyncio.CancelledError)
+    assert await asyncio.wait_for(reader.read("dave", reads), _SECONDS) == []
