@@ -61,10 +61,15 @@ class Assigner:
                 usage=page.usage_fd,
                 signal=page.signal_fd,
                 compiler=-1 if compiler is None else compiler.fileno(),
-                places=self.compilers.places(action.session) if _has_arrays(visitor) else -1,
+                places=(
+                    self.compilers.places(action.session, action.tenant)
+                    if _has_arrays(visitor)
+                    else -1
+                ),
             )
             hand_over(visitor, action.session)
-            # Only the last ones may be missing.
+            # A worker of the driver seam gets no places. Without a compiler a worker of arrays gets
+            # them in its place.
             sent = worker.send(message, [fd for fd in descriptors if fd >= 0])
         if sent:
             _note_assigned(action, visitor, worker.pid)

@@ -33,7 +33,7 @@ from rgpu_common.wire.worker import (
     encode_warn,
 )
 from rgpu_server.assigner import Assigner
-from rgpu_server.config import Limits
+from rgpu_server.config import CompilerLimits, Limits
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
 from rgpu_server.core.model import SessionState
@@ -86,6 +86,7 @@ class Equipment:
     served: Mapping[int, Served]
     limits: Limits = field(default_factory=Limits)
     compilers: Compilers | None = None
+    compile_places: int = CompilerLimits().processes
     authenticator: Authenticator = field(default_factory=Authenticator)
     isolation: Isolation = field(default_factory=Isolation)
 
@@ -122,7 +123,9 @@ class Conductor:
         self._timer: asyncio.TimerHandle | None = None
         self._starts: dict[int, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._compilers = SessionCompilers(equipment.compilers, equipment.isolation)
+        self._compilers = SessionCompilers(
+            equipment.compilers, equipment.compile_places, equipment.isolation
+        )
         self._assigner = Assigner(equipment.served, equipment.limits, self._compilers)
         # One row per action type: the method that carries it out.
         self._doers: dict[type[Any], Callable[[Any], None]] = {

@@ -126,6 +126,7 @@ class Daemon:
             self._inventory.served,
             self._config.limits,
             self._compilers,
+            self._config.emulated.compiler.processes,
             self.authenticator,
             self.isolation,
         )

@@ -1,4 +1,4 @@
-"""The compilers that sessions on emulated devices are connected to."""
+"""The compilers of sessions: of PTX for emulated devices, and of CUDA C++ for arrays."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ log = logging.getLogger("rgpu.server")
 class SessionCompilers:
     """Connects each session to its tenant's compiler, and releases the compiler with the session.
 
-    Each array worker has a compiler of CUDA C++ beside it. Those of a tenant compile only as many
-    sources at a time as the tenant has places.
+    Each array worker has a compiler of CUDA C++ beside it, whatever the device. Those of a tenant
+    compile only as many sources at a time as the tenant has places.
 
-    compilers: None if the server has no emulated device.
+    compilers: None if the server has no emulated device. places: how many each tenant has.
     """
 
-    def __init__(self, compilers: Compilers | None, isolation: Isolation) -> None:
+    def __init__(self, compilers: Compilers | None, places: int, isolation: Isolation) -> None:
         self._compilers = compilers
+        self._places = places
         # Session -> the tenant whose compiler it was connected to.
         self._tenants: dict[int, str] = {}
-        # Tenant -> the file of its places.
-        self._places: dict[str, int] = {}
+        # Session of arrays -> its tenant, and tenant -> the file of its places.
+        self._at_places: dict[int, str] = {}
+        self._files: dict[str, int] = {}
         if compilers is not None:
             compilers.check_with(lambda report: isolation.check(Process.COMPILER, report))
 
@@ -52,32 +54,30 @@ class SessionCompilers:
         self._tenants[session] = tenant
         return connection
 
-    def places(self, session: int) -> int:
-        """Returns the file of the places at which the session's tenant compiles CUDA C++; -1: the
-        session is connected to no compiler.
+    def places(self, session: int, tenant: str) -> int:
+        """Returns the file of the places at which a tenant's sessions of arrays compile CUDA C++.
 
         Raises:
             OSError: the file could not be made.
         """
-        tenant = self._tenants.get(session)
-        if tenant is None or self._compilers is None:
-            return -1
-        if tenant not in self._places:
-            self._places[tenant] = _places_file(self._compilers.processes)
-        return self._places[tenant]
+        if tenant not in self._files:
+            self._files[tenant] = _places_file(self._places)
+        self._at_places[session] = tenant
+        return self._files[tenant]
 
     def release(self, session: int) -> None:
         """Notes that a session has ended."""
         tenant = self._tenants.pop(session, None)
         if tenant is not None and self._compilers is not None:
             self._compilers.release(tenant)
-            if tenant in self._places and tenant not in self._tenants.values():
-                os.close(self._places.pop(tenant))
+        tenant = self._at_places.pop(session, None)
+        if tenant is not None and tenant not in self._at_places.values():
+            os.close(self._files.pop(tenant))
 
     def close(self) -> None:
         """Ends all compilers."""
-        while self._places:
-            os.close(self._places.popitem()[1])
+        while self._files:
+            os.close(self._files.popitem()[1])
         if self._compilers is not None:
             self._compilers.close()
 

@@ -20,4 +20,4 @@ class Setup:
     slot: int
     signal_fd: int
     memory_limit_bytes: int
-    places_fd: int = -1
+    places_fd: int

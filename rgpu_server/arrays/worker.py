@@ -202,12 +202,12 @@ def _check_hello(assigned: Assign, seam: Seam) -> None:
 
 
 def _setup(assigned: Assign, fds: Sequence[int]) -> Setup:
-    _, grants, usage, signal, *rest = fds
+    _, grants, usage, signal, *compiler, places = fds
     for line in assigned.environment:
         name, _, value = line.partition("=")
         os.environ[name] = value
-    if rest:
-        os.environ[COMPILER_FD] = str(rest[0])
+    if compiler:
+        os.environ[COMPILER_FD] = str(compiler[0])
     return Setup(
         ordinal=assigned.device,
         grants_fd=grants,
@@ -215,7 +215,7 @@ def _setup(assigned: Assign, fds: Sequence[int]) -> Setup:
         slot=assigned.slot,
         signal_fd=signal,
         memory_limit_bytes=assigned.memory_limit_bytes,
-        places_fd=rest[1] if len(rest) > 1 else -1,
+        places_fd=places,
     )
 
 

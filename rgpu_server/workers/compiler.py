@@ -67,11 +67,6 @@ class Compilers:
         self._tenants: dict[str, _Compiler] = {}
         self._closed = False
 
-    @property
-    def processes(self) -> int:
-        """How many processes may compile for one tenant at a time."""
-        return self._limits.processes
-
     def check_with(self, check: Callable[[str], str]) -> None:
         """Sets the function that judges each compiler's isolation report (in the form of a
         worker's). It returns why that compiler may not be used, or "".

@@ -24,6 +24,8 @@ from rgpu_server.arrays.kernel_sources import checked_options
 from rgpu_server.arrays.library import NotOfferedError
 from rgpu_server.arrays.nvrtc import SourceError
 from rgpu_server.arrays.source_compiler import SourceCompiler
+from rgpu_server.isolation import Isolation
+from rgpu_server.session_compilers import SessionCompilers
 from rgpu_server.tokens.page import Phase, TokenView
 
 A, V = [Tag.SLOT_OBJECT], [Tag.SLOT_VALUE]
@@ -367,6 +369,19 @@ def test_a_compiler_waits_for_a_place_of_its_tenant() -> None:
         other.communicate()
         compiler.close()
         os.close(places)
+
+
+def test_a_tenants_sessions_share_places_whatever_the_device() -> None:
+    compilers = SessionCompilers(None, 2, Isolation())  # no emulated device, so none of PTX
+    first, second = compilers.places(1, "alice"), compilers.places(2, "alice")
+    assert first == second != compilers.places(3, "bob")
+    assert os.fstat(first).st_size == 2
+    compilers.release(1)
+    assert os.fstat(first).st_size == 2
+    compilers.release(2)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(first)
+    compilers.close()
 
 
 def test_a_compiler_that_is_asked_for_too_much_refuses() -> None:
