@@ -19,7 +19,9 @@ namespace rgpu::exec {
 
 namespace {
 
-constexpr int kFinishMs = 100;  // time to send the last messages to a client that reads
+// Time to send the last messages to a client that reads. A busy machine may run neither end for
+// some tenths of a second, and without them the client does not learn why its session ended.
+constexpr int kFinishMs = 1000;
 constexpr uint64_t kSmallestBand = 64U << 20;
 
 wire::FrameHeader HandshakeHeader(wire::Handshake opcode) {
