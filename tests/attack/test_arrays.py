@@ -288,4 +288,4 @@ def test_copies_on_the_node_are_charged(server: Server) -> None:
             assert lane.ask(Op.COPY, lane.new_id(), source, "float64", [MIB], digest) == [True]
         used = processor_ns(worker) - used
         # What is not the arrays' is small beside 8 MiB that are hashed, read and written.
-        wait_until(lambda: charged_ns(server, "copies") - charged >= 0.7 * used, 20)
+        wait_until(lambda: charged_ns(server, "copies") - charged >= 0.7 * used)
