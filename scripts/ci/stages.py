@@ -252,7 +252,7 @@ without='containers'
 pip install --quiet 'torch>=2.13,<2.14' expecttest accelerate
 pytest --all -n 2 tests/arrays/test_torch_*.py tests/arrays/test_ceiling.py \\
   tests/arrays/test_daemon.py tests/arrays/test_private_folder.py tests/arrays/test_lost_node.py \\
-  tests/suite/test_needs.py
+  tests/suite/test_needs.py tests/attack/test_arrays.py
 """,
         after=("kubernetes", "containers", "sanitizers", "native", "fuzz", "gxx"),
         processors=2,
