@@ -7,7 +7,6 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rgpu_common.wire.fields import WishKey
 from rgpu_common.wire.worker import Assign, AssignFds, encode_assign
 from rgpu_server.observe.audit import audit
 
@@ -62,15 +61,14 @@ class Assigner:
                 signal=page.signal_fd,
                 compiler=-1 if compiler is None else compiler.fileno(),
                 places=(
-                    self.compilers.places(action.session, action.tenant)
-                    if _has_arrays(visitor)
-                    else -1
+                    self.compilers.places(action.session, action.tenant) if visitor.seam else -1
                 ),
             )
             hand_over(visitor, action.session)
-            # A worker of the driver seam gets no places. Without a compiler a worker of arrays gets
-            # them in its place.
-            sent = worker.send(message, [fd for fd in descriptors if fd >= 0])
+            # Only the last two may be missing. A worker of the driver seam gets no places, and one
+            # of arrays finds them last.
+            always, more = descriptors[:-2], descriptors[-2:]
+            sent = worker.send(message, [*always, *(fd for fd in more if fd >= 0)])
         if sent:
             _note_assigned(action, visitor, worker.pid)
         return sent
@@ -91,11 +89,6 @@ class Assigner:
             resume_grace_ms=round(self.limits.resume_grace_seconds * 1000),
             compression=self.limits.compression,
         )
-
-
-def _has_arrays(visitor: Visitor) -> bool:
-    """Returns whether the session is one of the array seam, by the wish that chose its worker."""
-    return next((wish.value for wish in visitor.hello.wishes if wish.key == WishKey.SEAM), 0) > 0
 
 
 def _note_assigned(action: do.AssignWorker, visitor: Visitor, worker_pid: int) -> None:
