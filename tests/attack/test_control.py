@@ -178,12 +178,12 @@ def test_many_questions_of_a_tenant_hold_no_operator_up(server: Server, keys: Ke
             for _ in range(QUESTIONS)
         ]
         wait_until(lambda: any(one.done() for one in questions))
+        before = sum(one.done() for one in questions)
         operator.GetRecord(YEAR, timeout=SECONDS, metadata=shown(keys.ops))
-        answered = sum(one.done() for one in questions)
+        answered = sum(one.done() for one in questions) - before
         for one in questions:
             one.cancel()
-        # Some were answered before the operator asked, and many on a busy machine.
-        assert answered < QUESTIONS, "the operator waited for the tenant's questions"
+        assert answered < QUESTIONS // 2, "the operator waited for the tenant's questions"
         tenant.GetRecord(YEAR, timeout=SECONDS, metadata=shown(keys.bob))
         assert not [line for line in list(server.log) if "Traceback" in line]
 
