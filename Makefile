@@ -112,7 +112,7 @@ native: ## C++ alone, with its tests
 sanitize: ## worker, emulated device and shim under ASan and UBSan (the C++ tests always are)
 	$(BIN)/python tests/sanitize/run.py
 
-sanitize-build: ## only compiles them
+sanitize-build: ## only compiles them, and the targets of `make fuzz`
 	$(BIN)/python tests/sanitize/run.py --build
 
 bench: ## the figures of docs/reference/benchmarks.md
@@ -126,7 +126,7 @@ fuzz-targets: fuzz-build ## libFuzzer on everything that reads bytes of a peer (
 	$(BIN)/python fuzz/seeds.py build/seeds
 	set -e; for target in $(FUZZ_TARGETS); do \
 	  mkdir -p build/corpus/$$target; \
-	  build/fuzz/fuzz/fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -timeout=10 -verbosity=0 -print_final_stats=1 \
+	  build/sanitized/fuzz/fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -timeout=10 -verbosity=0 -print_final_stats=1 \
 	    -artifact_prefix=build/ build/corpus/$$target build/seeds/$$target; \
 	done
 
@@ -137,8 +137,7 @@ fuzz-seam: ## random operations and damaged messages of arrays, on a server of i
 	$(BIN)/python fuzz/seam --seconds $(FUZZ_SECONDS) --keep build
 
 fuzz-build: ## only compiles the targets
-	cmake -S . -B build/fuzz -DRGPU_FUZZ=ON -DRGPU_SANITIZE=address,undefined -DRGPU_PRECOMPILE=OFF -DCMAKE_CXX_COMPILER=clang++ -DPython3_EXECUTABLE=$(abspath $(BIN)/python)
-	cmake --build build/fuzz -j2 --target $(FUZZ_TARGETS:%=fuzz_%)
+	$(BIN)/python tests/sanitize/run.py --build-fuzz
 
 fuzz-quick: ## the same for ten seconds each, as in CI
 	$(MAKE) fuzz FUZZ_SECONDS=10

@@ -45,18 +45,18 @@ class Part:
     """A field of a message or record.
 
     text: "KIND NAME". Kinds: u8 u16 u32 i32 u64 i64; `bool` (a u8); `magic`; `zero` (a u32 that is
-        0); `text` (clean UTF-8), `printable` (any bytes, shown as text), `string` (the same, with
-        a bound), `line` (the same for a log: reader and writer replace what is not printable) and
-        `strings` (each with a NUL behind it, as one byte string); `bytes`; `secret` and `digest`
-        (32 bytes) and `uuid` (16 bytes); `band`, `bands`, `wishes`; the name of an enumeration; a
-        record's name with `[]` (rows of fixed size as one byte string), or with `#` (a u32 count
-        and the records); `u16[]`; `bytes#`, `string#` and `u32#` (a u32 count and the items);
-        `count` (the count of a later list, whose name it has).
+        0); `text` (clean UTF-8, by native/wire/text.h), `printable` (any bytes, shown as text),
+        `string` (the same, with a bound), `line` (the same for a log: reader and writer replace
+        what is not clean) and `strings` (each with a NUL behind it, as one byte string); `bytes`;
+        `secret` and `digest` (32 bytes) and `uuid` (16 bytes); `band`, `bands`, `wishes`; the name
+        of an enumeration; a record's name with `[]` (rows of fixed size as one byte string), or
+        with `#` (a u32 count and the records); `u16[]`; `bytes#`, `string#` and `u32#` (a u32 count
+        and the items); `count` (the count of a later list, whose name it has).
     about: what the field means, as few words.
     default: number, or name of a constant. least, most: bounds of a number or of the length of
         a text, or of the number of rows; most may be the name of a constant.
     counted: the list's count and bound are not here but in an earlier `count`.
-    cleaned: the sender replaces control characters and cuts the text.
+    cleaned: the sender replaces characters that are not clean, and cuts the text.
     hidden: a secret, which no log shows.
     needs: the field is empty unless this `bool` is true.
     minor: the field is there from this minor of the message on. optional: an empty field has no

@@ -221,6 +221,8 @@ class Call:
         implements it.
     waits: a LOCAL call that may nevertheless wait (for the session to open, for deliveries).
     early: the call is legal before cuInit.
+    current: the driver looks for the thread's current context before it looks at the arguments:
+        without one a bad argument gives CUDA_ERROR_INVALID_CONTEXT.
     explains: UNSUPPORTED, but found by name; its function in the shim says why it fails.
     reason: why an UNSUPPORTED or PLANNED call is not implemented, in a few words.
     error: the name of the error that an unsupported call returns.
@@ -237,6 +239,7 @@ class Call:
     alias: str = ""
     waits: bool = False
     early: bool = False
+    current: bool = False
     explains: bool = False
     reason: str = ""
     error: str = "CUDA_ERROR_NOT_SUPPORTED"

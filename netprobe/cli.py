@@ -34,6 +34,7 @@ from rgpu_common.endpoints import (
     parse_listener,
 )
 from rgpu_common.errors import ProtocolError, RgpuError, ServerError, UsageError
+from rgpu_common.passing_on import passing_on
 from rgpu_common.tables import terminal_width
 from rgpu_common.units import parse_bytes
 
@@ -306,24 +307,25 @@ def _listen(arguments: argparse.Namespace) -> int:
         value = getattr(arguments, name.replace("-", "_"))
         if value is not None:
             command += [f"--{name}", str(value)]
-    try:
-        process = start_responder(command, "--listen-fd", [one.fileno() for one in listeners])
-    except OSError as error:
-        raise RgpuError(
-            f"{command[0]} cannot be started: {error.strerror}; install rgpu again, in a file "
-            "system from which programs may be started"
-        ) from None
-    signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
-    try:
-        print(f"netprobe: listening on {', '.join(map(str, bound))}", flush=True)
-        process.wait()
-    finally:
-        process.kill()
-        process.wait()
-        for endpoint in bound:
-            if isinstance(endpoint, UnixEndpoint):
-                with contextlib.suppress(OSError):
-                    os.unlink(endpoint.path)
+    with passing_on([signal.SIGTERM]) as pass_to:
+        try:
+            process = start_responder(command, "--listen-fd", [one.fileno() for one in listeners])
+        except OSError as error:
+            raise RgpuError(
+                f"{command[0]} cannot be started: {error.strerror}; install rgpu again, in a file "
+                "system from which programs may be started"
+            ) from None
+        try:
+            pass_to(process)
+            print(f"netprobe: listening on {', '.join(map(str, bound))}", flush=True)
+            process.wait()
+        finally:
+            process.kill()
+            process.wait()
+            for endpoint in bound:
+                if isinstance(endpoint, UnixEndpoint):
+                    with contextlib.suppress(OSError):
+                        os.unlink(endpoint.path)
     return OK if process.returncode == -signal.SIGTERM else FAILED
 
 

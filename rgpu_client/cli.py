@@ -379,16 +379,10 @@ def _trace(arguments: argparse.Namespace) -> int:
 
 
 def _call(command: Sequence[str], environment: dict[str, str]) -> int:
-    import subprocess
-
-    try:
-        process = subprocess.Popen(command, env=environment)
-    except OSError as error:
-        raise cannot_start(command[0], error) from None
-    from rgpu_client.session.agent import forwarded_signals
+    from rgpu_client.session.agent import started
 
     # With forwarded signals the counters are shown also after Ctrl-C has ended the program.
-    with forwarded_signals(process):
+    with started(command, environment) as process:
         status = process.wait()
     return 128 - status if status < 0 else status
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 # The same limits as in the driver library.
 _MAX_ORDINAL = 1023
+_MAX_DIGITS = len(str(_MAX_ORDINAL))
 MAX_DEVICES = 8
 
 
@@ -29,7 +30,8 @@ class DeviceName(NamedTuple):
 def parse_device(text: str) -> DeviceName:
     """Returns the device that a text names; UsageError if it names none."""
     number, at, server = text.partition("@")
-    refuse_secret(server if at else text)
+    # A longer word before the "@" is no number: it may be a user and a password.
+    refuse_secret(server if at and len(number) <= _MAX_DIGITS else text)
     whole = number.isascii() and number.isdigit() and len(number) < 20
     if not whole or int(number) > _MAX_ORDINAL:
         raise UsageError(

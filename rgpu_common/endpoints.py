@@ -30,9 +30,17 @@ _REMEDIES = {
 
 _TCP = re.compile(r"(?:\[([0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|([^\[\]:/\s]+))(?::([0-9]{1,5}))?")
 
-# An access token as `rgpu token new` makes it, and what stands before the host in other programs'
-# addresses (`user:password@host`). As HoldsSecret in rgpu_common/native/transport/address.cc.
-_SECRET = re.compile(r"rgpu_[0-9a-f]{12}_[\w-]+|eyJ[\w-]{4,}\.[\w-]+\.[\w-]+|@")
+# An access token as `rgpu token new` makes it, the credential of a claim (`claim_tokens`), a JSON
+# Web Token, and a secret that is named.
+# HoldsSecret in rgpu_common/native/transport/address.cc has the same rules.
+_SECRET = re.compile(
+    r"(?i:rgpu_[0-9a-f]{12}_[\w-]|(?:token|password|secret)=)|rgpuc1\.eyJ"
+    r"|eyJ[\w-]{4,}\.[\w-]+\.[\w-]",
+    re.ASCII,
+)
+# No HOST:PORT has these. In other programs' addresses secrets stand beside them:
+# `user:password@host`, `host?key=word`, `host#word`.
+_BESIDE_SECRETS = re.compile(r"[@?#=]")
 
 
 class _Endpoint:
@@ -203,11 +211,22 @@ def refuse_secret(text: str) -> None:
 
     The error does not repeat the text, because logs and terminals keep errors.
     """
-    if not text.startswith(("unix:", "shm:")) and _SECRET.search(text):
+    if _SECRET.search(text) or _has_mark(text):
         raise EndpointError(
-            "an address holds no access token, user or password: write it as HOST:PORT, and name "
-            "the file with the access token in RGPU_TOKEN_FILE"
+            "an address holds no access token, user or password: write it as HOST:PORT or "
+            "unix:/PATH, and name the file with the access token in RGPU_TOKEN_FILE"
         )
+
+
+def _has_mark(text: str) -> bool:
+    """Returns whether the text has what separates an address from a secret."""
+    scheme, _, path = text.partition(":")
+    if scheme not in ("unix", "shm"):
+        return _BESIDE_SECRETS.search(text) is not None
+    # Folders have names such as user@1000.service.
+    before, at, _ = path.rpartition("@")
+    in_path = before.startswith("/") and not before.startswith("//") and ":" not in before
+    return "?" in path or (at != "" and not in_path)
 
 
 def parse_endpoint(text: str) -> Endpoint:

@@ -237,6 +237,7 @@ class Conductor:
         # NVIDIA's driver maps as much as it likes into the process.
         if seam_of(known.library) and self._equipment.options[known.library].emulated:
             self.memory.ready(known.library, self.workers[worker].pid)
+            self.workers[worker].has_imported()
         self.feed(on.WorkerReady(worker))
 
     def _heard_answer(self, worker: int, session_id: int | None, message: Opened | Refused) -> None:
@@ -256,7 +257,12 @@ class Conductor:
                 self.feed(on.SessionOpened(worker))
         elif session.state is not SessionState.ENDING:
             self.counts.refused += 1
-            audit("session_refused", session=session.id, sentence=message.sentence)
+            audit(
+                "session_refused",
+                session=session.id,
+                tenant=session.tenant,
+                sentence=message.sentence,
+            )
             self.feed(on.SessionRefusedByWorker(worker))
 
     def worker_exited(self, worker: int, reason: str) -> None:

@@ -22,7 +22,7 @@ from rgpu_server.config_files import make_folder
 from rgpu_server.core.events import Started, StopRequested
 from rgpu_server.core.isolation import Process
 from rgpu_server.core.node import Node
-from rgpu_server.core.pool import device_library
+from rgpu_server.core.pool import device_library, seam_of
 from rgpu_server.descriptors import fitted, raise_limit
 from rgpu_server.devices import Inventory, strange_models, take_inventory
 from rgpu_server.entrances import Entrances
@@ -388,7 +388,8 @@ def _announce(inventory: Inventory, bound: Sequence[Endpoint], remarks: Sequence
     for remark in remarks:
         log.info("%s", remark)
     for kind, options in inventory.options.items():
-        ceiling = describe(options.groups, emulated=options.emulated)
+        arrays = bool(seam_of(kind))
+        ceiling = describe(options.groups, emulated=options.emulated, arrays=arrays)
         log.info("%s workers: %s", kind, ceiling)
 
 

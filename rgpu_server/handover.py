@@ -224,7 +224,10 @@ class Handover:
             lease = leases.get(message.lease)
             handles = Handles(message.pid, fds[0], fds[1], fds[2] if len(fds) > 2 else -1)
             number = next(numbers)
-            worker = WorkerProcess.adopted(number, handles, _LOG_BYTES, conductor, conductor.groups)
+            worker = WorkerProcess.adopted(
+                number, handles, _LOG_BYTES, conductor, conductor.groups,
+                0 if lease is None else lease.quota.memory_bytes,
+            )  # fmt: skip
             worker.lease = message.lease
             if lease is None:
                 sentence = _BROKEN if message.lease in self._broken else _NOT_SERVED

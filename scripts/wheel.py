@@ -29,7 +29,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PRECOMPILED = ROOT / "rgpu_common" / "native" / "precompiled.h"
 GLIBC = "2.28"
 ARCHITECTURES = ("x86_64", "aarch64")
 # Our files find each other by their folder, and these only in it.
@@ -54,8 +53,8 @@ def tools(folder: Path, arch: str) -> dict[str, Path]:
     CMake's variable CMAKE_CXX_COMPILER_LAUNCHER may name ccache. The program `clang++` is the
     compiler that ccache sees: its text has zig's version and no folder. ccache does not know that
     words behind `-Xclang` are paths, so those below the build folder are made relative to it. A
-    precompiled header holds folders and times, so its sum says what it was made of (ccache's
-    pch_external_checksum).
+    precompiled header holds folders and times, so its sum is that of the files it was made of
+    (ccache's pch_external_checksum).
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = f"{arch}-linux-gnu.{GLIBC}"
@@ -68,8 +67,13 @@ def tools(folder: Path, arch: str) -> dict[str, Path]:
         "clang++": f'# {version("ziglang")} {target}\nexec "$(dirname "$0")/zig" clang "$@"',
         "c++": 'case " $* " in\n'
         f'*" -emit-pch "*) {clang} "$@" -g0 || exit\n'
-        '  while [ "$1" != -o ]; do shift; done\n'
-        f'  cat "{folder / "clang++"}" "{PRECOMPILED}" | cksum >"$2.sum" ;;\n'
+        "  while [ $# -gt 0 ]; do\n"
+        '    case "$1" in -o) header=$2 ;; -MF) files=$2 ;; esac\n'
+        "    shift\n"
+        "  done\n"
+        f'  {{ cat "{folder / "clang++"}"\n'
+        "  sed 's/^[^:]*://; s/\\\\$//' \"$files\" | xargs cat; } "
+        '| cksum >"$header.sum" ;;\n'
         '*" -c "* | *" -E "*)\n'
         '  for word; do shift; set -- "$@" "${word#"$PWD"/}"; done\n'
         f'  exec {launcher} {clang} "$@" -g0 ;;\n'

@@ -92,7 +92,7 @@ CALLS = [
     Call("CUresult cuGreenCtxWaitEvent(CUgreenCtx hCtx, CUevent hEvent)", Mode.UNSUPPORTED,
          reason="would give out multiprocessors, and these are shared out by the lease's quota"),
     Call("CUresult cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx *phCtx)", Mode.LOCAL,
-         args={"phCtx": Out()}, state="Str"),
+         args={"phCtx": Out()}, state="Str", current=True),
     Call("CUresult cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, unsigned int flags, int priority)", Mode.UNSUPPORTED,
          args={"phStream": Out()}, reason="would give out multiprocessors, and these are shared out by the lease's quota"),
     Call("CUresult cuGreenCtxGetId(CUgreenCtx greenCtx, unsigned long long *greenCtxId)", Mode.UNSUPPORTED,

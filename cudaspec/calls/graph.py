@@ -14,7 +14,7 @@ CALLS = [
          args={"nodeParams": In()}, state="Gra"),
     Call("CUresult cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)", Mode.LOCAL,
          args={"phGraphNode": Out(), "dependencies": In(count="numDependencies", empty=True), "copyParams": In()},
-         state="Gra"),
+         state="Gra", current=True),
     Call("CUresult cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams)", Mode.LOCAL,
          args={"nodeParams": Out()}, state="Gra"),
     Call("CUresult cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams)", Mode.LOCAL,
@@ -174,7 +174,7 @@ CALLS = [
     Call("CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeParams *nodeParams)", Mode.CALL,
          args={"nodeParams": In()}, sends=("rgpuGraphSetNode", "rgpuGraphSetNodeLater", "rgpuImagePut", "rgpuGraphUpdate"), state="Gra", reports=True),
     Call("CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHandle_out, CUgraph hGraph, CUcontext ctx, unsigned int defaultLaunchValue, unsigned int flags)", Mode.CALL,
-         args={"pHandle_out": Out(), "flags": Range(most=1)}, sends=("rgpuGraphConditional",), state="Gra", reports=True),
+         args={"pHandle_out": Out(), "flags": Range(most=1)}, sends=("rgpuGraphConditional",), state="Gra", reports=True, current=True),
     # Older symbols of the functions above.
     Call("CUresult cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)", Mode.LOCAL,
          args={"phGraphNode": Out(), "dependencies": In(count="numDependencies", empty=True), "nodeParams": In()},

@@ -1,16 +1,17 @@
 """Launches, host functions, occupancy.  Data only."""
 
-from cudaspec.model import Call, Flags, In, Layout, Mode, Out, Range, Value
+from cudaspec.model import Call, Flags, In, Layout, Mode, NotZero, Out, Range, Value
 
 CALLS = [
     Call("CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData, unsigned int flags)", Mode.DELIVERED,
-         args={"userData": Value(), "flags": Flags()}, sends=("rgpuHostFunction",), twins="_ptsz"),
+         args={"callback": NotZero(), "userData": Value(), "flags": Flags()},
+         sends=("rgpuHostFunction",), twins="_ptsz", current=True),
     Call("CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra)", Mode.POSTED,
          args={"kernelParams": Layout(nullable=True), "extra": Layout(nullable=True)}, sends=("rgpuLaunch",),
          state="Mod", twins="_ptsz"),
     Call("CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra)", Mode.POSTED,
          args={"config": In(), "kernelParams": Layout(nullable=True), "extra": Layout(nullable=True)},
-         sends=("rgpuLaunch",), state="Mod", twins="_ptsz"),
+         sends=("rgpuLaunch",), state="Mod", twins="_ptsz", current=True),
     Call("CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream, void **kernelParams)", Mode.POSTED,
          args={"kernelParams": Layout(nullable=True)}, sends=("rgpuLaunch",), state="Mod", twins="_ptsz"),
     Call("CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices, unsigned int flags)", Mode.UNSUPPORTED,
@@ -30,17 +31,17 @@ CALLS = [
     Call("CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream hStream)", Mode.POSTED,
          sends=("rgpuLaunch",), state="Mod"),
     Call("CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize)", Mode.CALL,
-         args={"numBlocks": Out(), "blockSize": Range(1)}, sends=("rgpuOccupancy",), state="Mod"),
+         args={"numBlocks": Out(), "blockSize": Range(1)}, sends=("rgpuOccupancy",), state="Mod", current=True),
     Call("CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize, unsigned int flags)", Mode.CALL,
-         args={"numBlocks": Out(), "blockSize": Range(1), "flags": Flags(("CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE",))}, sends=("rgpuOccupancy",), state="Mod"),
+         args={"numBlocks": Out(), "blockSize": Range(1), "flags": Flags(("CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE",))}, sends=("rgpuOccupancy",), state="Mod", current=True),
     Call("CUresult cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize, CUfunction func, CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize, int blockSizeLimit)", Mode.CALL,
-         args={"minGridSize": Out(), "blockSize": Out(), "blockSizeLimit": Range(0)}, sends=("rgpuOccupancyBlockSize",), state="Mod"),
+         args={"minGridSize": Out(), "blockSize": Out(), "blockSizeLimit": Range(0)}, sends=("rgpuOccupancyBlockSize",), state="Mod", current=True),
     Call("CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize, CUfunction func, CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize, int blockSizeLimit, unsigned int flags)", Mode.CALL,
-         args={"minGridSize": Out(), "blockSize": Out(), "blockSizeLimit": Range(0), "flags": Flags(("CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE",))}, sends=("rgpuOccupancyBlockSize",), state="Mod"),
+         args={"minGridSize": Out(), "blockSize": Out(), "blockSizeLimit": Range(0), "flags": Flags(("CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE",))}, sends=("rgpuOccupancyBlockSize",), state="Mod", current=True),
     Call("CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunction func, int numBlocks, int blockSize)", Mode.CALL,
-         args={"dynamicSmemSize": Out(), "numBlocks": Range(1), "blockSize": Range(1)}, sends=("rgpuOccupancy",), state="Mod"),
+         args={"dynamicSmemSize": Out(), "numBlocks": Range(1), "blockSize": Range(1)}, sends=("rgpuOccupancy",), state="Mod", current=True),
     Call("CUresult cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func, const CUlaunchConfig *config)", Mode.LOCAL,
-         args={"clusterSize": Out(), "config": In()}, state="Dev"),
+         args={"clusterSize": Out(), "config": In()}, state="Dev", current=True),
     Call("CUresult cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func, const CUlaunchConfig *config)", Mode.LOCAL,
-         args={"numClusters": Out(), "config": In()}, state="Dev"),
+         args={"numClusters": Out(), "config": In()}, state="Dev", current=True),
 ]

@@ -23,6 +23,7 @@ def guards(call: CallRow, namespace: str, nullable: Container[str] = ()) -> list
 
     nullable: pointers that are not checked, whatever the row says.
     """
+    leave = "LeaveInContext" if call.row.current else "Leave"
     checks = [
         check
         for name, arg in call.row.args.items()
@@ -31,7 +32,7 @@ def guards(call: CallRow, namespace: str, nullable: Container[str] = ()) -> list
     lines = []
     for error, group in itertools.groupby(checks, key=lambda check: check[0]):
         condition = " || ".join(text for _, text in group).replace("@", f"{namespace}::")
-        lines.append(f"  if ({condition}) return entry.Leave({error});")
+        lines.append(f"  if ({condition}) return entry.{leave}({error});")
     return lines
 
 

@@ -66,6 +66,7 @@ class Issuer:
 
     raising: makes the exception for a failure on the node. The default is a RuntimeError. marks:
     whether the worker answers to a MARK; without that a program may be ahead without bound.
+    blocking: each operation waits until it is done, and raises its own error.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Issuer:
         raising: Callable[[Failure], BaseException] | None = None,
         *,
         marks: bool = True,
+        blocking: bool = False,
     ) -> None:
         self._line = line
         self._raising = raising or (lambda failure: RuntimeError(failure.text))
@@ -107,6 +109,8 @@ class Issuer:
         self.forked = False  # True in a child of the process that opened the session
         self._pack = msgpack.Packer(autoreset=True).pack
         self._flusher = Flusher(self)
+        if blocking:
+            self.run = self._run_and_wait  # type: ignore[method-assign]
         forks.add(self)
 
     # Issuing
@@ -208,6 +212,13 @@ class Issuer:
             self._take(size)
             self._room.held[made] = self._room.held.get(made, 0) + size
 
+    def grown(self, made: int, size: int) -> None:
+        """The node has given an object `size` bytes more, and had room for them."""
+        with self._lock:
+            room = self._room
+            room.balance -= size
+            room.held[made] = room.held.get(made, 0) + size
+
     # Asking
 
     def read(self, wanted: int, make: Callable[[str, Sequence[int]], memoryview]) -> None:
@@ -219,6 +230,8 @@ class Issuer:
         """
         with self._lock:
             answer, message = self._ask(Op.READ, wanted)
+            if len(answer) != 2 or not isinstance(answer[1], list):
+                self._broken("an answer of no form")
             dtype, shape = answer
             buffer = make(str(dtype), tuple(shape))
             if buffer.nbytes != message.body_bytes:
@@ -229,6 +242,8 @@ class Issuer:
         """Waits for operations and returns the descriptions of their results. Errors as `read`."""
         with self._lock:
             answer, _ = self._ask(Op.DESCRIBE, list(wanted))
+            if len(answer) != 1 or not isinstance(answer[0], list) or len(answer[0]) != len(wanted):
+                self._broken("an answer of no form")
             return list(answer[0])
 
     def sync(self) -> None:
@@ -240,6 +255,8 @@ class Issuer:
         """Asks the library on the node something. Errors as `read`."""
         with self._lock:
             answer, _ = self._ask(Op.ASK, question, list(details))
+            if len(answer) != 1:
+                self._broken("an answer of no form")
             return answer[0]
 
     def flush(self) -> None:
@@ -290,6 +307,8 @@ class Issuer:
         answer, _ = self._ask(
             Op.COPY, made, source, likeness.dtype, list(likeness.shape), digest(elements)
         )
+        if len(answer) != 1:
+            self._broken("an answer of no form")
         self._uploads.guessed(bool(answer[0]))
         return bool(answer[0])
 
@@ -352,13 +371,27 @@ class Issuer:
             self._free_now()
         balance = room.made_balance
         answer, _ = self._ask(Op.MARK, size, room.unmade_bytes)
-        self._told(Mark(0, *self._pace.mark(), balance), answer)
+        self._told(Mark(0, 0, *self._pace.mark(), balance), answer)
         room.balance -= size
+
+    def _run_and_wait(self, template: Template, slots: Sequence[Any], ids: Sequence[int]) -> None:
+        """As `run`. Waits for the operation. Raises its failure, too."""
+        with self._lock:
+            Issuer.run(self, template, slots, ids)
+            try:
+                self._ask(Op.SYNC)
+            except BaseException:
+                for one in ids:
+                    self.free(one)
+                raise
 
     def _send_run(self, template: Template, ids: Sequence[int]) -> None:
         """Sends what was issued, last the run of a template. Waits for it now where it may have too
         little memory beside its results.
         """
+        if not self._marking:
+            # Nobody measures it.
+            template.heavy = False
         try:
             self._send()
             if template.tight and self._room.left < template.tight:
@@ -379,7 +412,8 @@ class Issuer:
             return
         self._operations, self._body, self._unsent = [], [], 0
         if self._marking and self._pace.add(operations):
-            mark = Mark(next(self._requests), *self._pace.mark(), self._room.made_balance)
+            request, now = next(self._requests), time.monotonic_ns()
+            mark = Mark(request, now, *self._pace.mark(), self._room.made_balance)
             self._marks.append(mark)
             operations.append([Op.MARK, mark.request, 0, 0])
         head = self._pack(operations)
@@ -388,7 +422,8 @@ class Issuer:
         else:
             self._send_cut(operations, body)
         # The last mark may be one of an operation that alone takes longer than it should.
-        while wait and len(self._marks) > 1 and self._pace.behind:
+        marks, behind = self._marks, self._pace.behind
+        while wait and len(marks) > 1 and behind(marks[0], time.monotonic_ns()):
             self._hear_mark()
 
     def _send_cut(self, operations: list[Any], body: list[memoryview]) -> None:
@@ -461,7 +496,7 @@ class Issuer:
         if len(answer) != 2 or not all(type(one) is int for one in answer):
             self._broken("an answer of no form")
         worked, room = answer
-        self._pace.answered(mark.runs, mark.issued_ns, worked)
+        self._pace.answered(mark, worked)
         self._room.told(mark.balance, room)
 
     def _unpacked(self, message: Message) -> list[Any]:
@@ -472,12 +507,14 @@ class Issuer:
             answered, status, *answer = harmless(msgpack.unpackb(message.head, use_list=True))
         except (ValueError, TypeError, RecursionError):
             self._broken("an answer of no form")
+        if type(answered) is not int or type(status) is not int:
+            self._broken("an answer of no form")
         return [answered, status, *answer]
 
     def _failure(self, answer: list[Any]) -> Failure:
         try:
             return Failure.of(answer[0])
-        except (ValueError, TypeError, IndexError):
+        except (ValueError, TypeError, IndexError, OverflowError):
             self._broken("a failure of no form")
 
     def _answer(self, request: int) -> Message:

@@ -69,7 +69,8 @@ def open_session(
         line.close()
         raise
     marks = (WishKey.MARKS, 1) in welcome.grants
-    issuer = Issuer(line, raising, marks=marks)
+    blocking = values.get("CUDA_LAUNCH_BLOCKING") == "1"
+    issuer = Issuer(line, raising, marks=marks, blocking=blocking)
     return Opened(issuer, welcome.note, server, welcome.memory_limit_bytes)
 
 

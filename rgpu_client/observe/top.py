@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rgpu_common.v1.observe_pb2 import GetNowResponse
 
 _PERIOD_SECONDS = 1.0
+_ENDS = (signal.SIGINT, signal.SIGTERM)
 # Escape codes: to the alternate screen without a cursor, and back.
 _ENTER, _LEAVE = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
 _HOME, _WHOLE_LINE, _ALL = "\033[H", "\033[2K", "\033[2J"
@@ -79,21 +80,23 @@ class _Screen:
     def run(self, now: GetNowResponse) -> None:
         """Runs until the user quits."""
         self._now = now
-        with _raw_terminal() as resized:
+        with _raw_terminal() as signals:
             due = time.monotonic() + _PERIOD_SECONDS
             self._draw()
-            while self._waits(due, resized):
+            while self._waits(due, signals):
                 if time.monotonic() >= due:
                     due = max(due + _PERIOD_SECONDS, time.monotonic())
                     self._ask()
                 self._draw()
 
-    def _waits(self, due: float, resized: int) -> bool:
-        """Waits until `due`, for a key or for a change of the screen's size. False: quit."""
+    def _waits(self, due: float, signals: int) -> bool:
+        """Waits until `due`, for a key or for a signal, such as that of a new size. False: quit."""
         left = max(due - time.monotonic(), 0.0)
-        ready, _, _ = select.select([sys.stdin.fileno(), resized], [], [], left)
-        if resized in ready:
-            os.read(resized, 4096)
+        ready, _, _ = select.select([sys.stdin.fileno(), signals], [], [], left)
+        # The exception of `_interrupt` may be lost: Python ignores one that interrupts the callback
+        # of a weak reference.
+        if signals in ready and any(number in _ENDS for number in os.read(signals, 4096)):
+            return False
         if sys.stdin.fileno() not in ready:
             return True
         keys = os.read(sys.stdin.fileno(), 64)
@@ -129,8 +132,8 @@ class _Screen:
 @contextmanager
 def _raw_terminal() -> Iterator[int]:
     """Delivers keys as they are pressed, and switches to the alternate screen; undoes both at the
-    end, also after an error. Yields a descriptor that becomes readable when the terminal's size has
-    changed.
+    end, also after an error. Yields a descriptor, to which each signal that comes writes its
+    number. SIGWINCH says that the terminal's size has changed.
     """
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)

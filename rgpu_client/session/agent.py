@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from rgpu_client.program import cannot_start
 from rgpu_common.errors import ServerError
+from rgpu_common.passing_on import passing_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from types import FrameType
 
     from rgpu_client.control import ControlClient, LeaseRequest
 
@@ -57,38 +57,40 @@ def _run(
     command: Sequence[str],
     request: LeaseRequest,
 ) -> int:
-    try:
-        process = subprocess.Popen(command, env=dict(environment))
-    except OSError as error:
-        raise cannot_start(command[0], error) from None
-
-    pidfd = os.pidfd_open(process.pid)
-    try:
-        with forwarded_signals(process):
+    with started(command, environment) as process:
+        pidfd = os.pidfd_open(process.pid)
+        try:
             while not select.select([pidfd], [], [], request.ttl_seconds / _KEEP_ALIVES)[0]:
                 _keep_alive(client, lease_id)
-    finally:
-        os.close(pidfd)
+        finally:
+            os.close(pidfd)
     status = process.wait()
     return 128 - status if status < 0 else status
 
 
 @contextlib.contextmanager
-def forwarded_signals(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Within the block, signals that this process receives go to the program. This process does
-    not end before the program does.
+def started(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Starts a program. Until the end of the block, signals that this process receives go to the
+    program, also those that come while it starts. This process does not end before the program
+    does.
+
+    Raises:
+        ProgramError: the program could not be started.
     """
+    with passing_on(_FORWARDED, _comes_alone) as pass_to:
+        try:
+            process = subprocess.Popen(command, env=dict(environment))
+        except OSError as error:
+            raise cannot_start(command[0], error) from None
+        pass_to(process)
+        yield process
 
-    def forward(number: int, frame: FrameType | None) -> None:
-        if number not in _FROM_KEYBOARD or not _in_foreground():
-            process.send_signal(number)
 
-    before = {number: signal.signal(number, forward) for number in _FORWARDED}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _comes_alone(number: int) -> bool:
+    """Returns whether a signal does not come to the program by itself, as from the keyboard."""
+    return number not in _FROM_KEYBOARD or not _in_foreground()
 
 
 def _in_foreground() -> bool:

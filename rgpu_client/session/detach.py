@@ -119,8 +119,14 @@ def own_folder(folder: str, ready: int) -> Iterator[None]:
     import shutil
     import signal
 
+    def leave(number: int, _: FrameType | None) -> None:
+        # Not by SystemExit: Python ignores an exception that interrupts the callback of a weak
+        # reference, as imports have them, and the agent would live on.
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(128 + number)
+
     try:
-        signal.signal(signal.SIGTERM, _leave)
+        signal.signal(signal.SIGTERM, leave)
         with contextlib.suppress(OSError):  # the child that waits has been killed
             os.write(ready, b"1")
             os.wait()
@@ -128,7 +134,3 @@ def own_folder(folder: str, ready: int) -> Iterator[None]:
         yield
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    sys.exit(128 + number)

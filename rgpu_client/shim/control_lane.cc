@@ -16,8 +16,9 @@ namespace rgpu::shim {
 namespace {
 
 constexpr int kSendTimeoutMs = 30000;
-// The server answers ATTACH at once. No program waits for the answer unless its session has ended.
-constexpr int kAnswerMs = 1000;
+// The server answers ATTACH at once. If the worker is ending, it waits for that, up to 4 seconds
+// (_END_SECONDS in desk.py). No program waits for the answer unless its session has ended.
+constexpr int kAnswerMs = 5000;
 // How long the first message waits for the answer to ATTACH, or for a server that starts again.
 constexpr int kAttachMs = 10000;
 constexpr int kFirstPauseMs = 20;
@@ -114,7 +115,10 @@ std::string ControlLane::WhyRefused() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   std::string sentence;
   if (!lock.owns_lock() || connection_ == nullptr || lane_ != nullptr) return sentence;
-  if (answer_ == Answer::kNone) answer_ = Hear(kAnswerMs, &sentence);
+  if (answer_ != Answer::kNone) return sentence;
+  answer_ = Hear(kAnswerMs, &sentence);
+  // A worker that dies takes an ATTACH with it that it has not answered. The server knows why.
+  if (answer_ == Answer::kCut && Connect()) answer_ = Hear(kAnswerMs, &sentence);
   return sentence;
 }
 

@@ -43,8 +43,9 @@ class ControlLane {
   // with several sessions the caller does not wait for the lane: it may serve another session.
   void SendCallbackDone(uint64_t callback);
   // After the command lane has ended: the server's reason if it refused this lane, because the
-  // session had ended before. Empty if it did not, or if the lane survives cuts: RESUME then brings
-  // the reason.
+  // session had ended before. If the lane ended without an answer, the server is asked again.
+  // Waits for some seconds at most. Empty if the server did not refuse the lane, or if the lane
+  // survives cuts: RESUME then brings the reason.
   std::string WhyRefused();
   // `lost` is called, without locks, when the worker cannot be given this lane. A worker that never
   // had it does not end the session by itself.

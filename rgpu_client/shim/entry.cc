@@ -44,6 +44,12 @@ EntryGuard::~EntryGuard() {
   if ((flags_ & kMayWait) != 0) pthread_setcancelstate(cancel_state_, nullptr);
 }
 
+CUresult EntryGuard::LeaveInContext(CUresult error) {
+  const auto& contexts = ThisThread().stack;
+  const bool none = contexts.empty() || contexts.back() == nullptr;
+  return Leave(none ? CUDA_ERROR_INVALID_CONTEXT : error);
+}
+
 // For the log of cuLogs*, and for the sentence at the end of a program that fails.
 void EntryGuard::NoteFailure(CUresult result) const {
   base::LogFailure(kCallNames[index_], result, ErrorName(result));

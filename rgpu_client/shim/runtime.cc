@@ -72,6 +72,7 @@ void TellThreadGone(ThreadState& thread) {
   for (Session* const session : LiveSessions()) {
     if (!thread.sent[session->number()].spoke) continue;
     session->channel().StreamGoes(kWirePerThreadStream, thread.number);
+    session->stream_frees().StreamGoes(kWirePerThreadStream, thread.number);
     // A server that does not read now must not hold the thread up.
     PostOptions options;
     options.soon = true;

@@ -23,6 +23,7 @@
 #include "rgpu_client/shim/tables/imports.h"
 #include "rgpu_client/shim/tables/memory_credit.h"
 #include "rgpu_client/shim/tables/reserved_addresses.h"
+#include "rgpu_client/shim/tables/stream_frees.h"
 #include "rgpu_client/shim/tables/textures.h"
 #include "rgpu_common/native/base/advice.h"
 #include "rgpu_common/native/transport/shm/shm_connection.h"
@@ -52,6 +53,7 @@ class Session final : public NoticeHandler {
   void ReturnCredit();
   // Tells the worker how much credit has been given back so far.
   void TellReturned(uint64_t returned) { control_.SendCreditReturn(returned); }
+  StreamFrees& stream_frees() { return stream_frees_; }
   ReservedAddresses& reserved() { return reserved_; }
   TextureTable& textures() { return textures_; }
   Imports& imports() { return imports_; }
@@ -160,6 +162,7 @@ class Session final : public NoticeHandler {
   std::map<std::pair<uint32_t, uint32_t>, std::unique_ptr<Stream>> thread_streams_;
   // Streams of threads that have ended. A thread that handles notices may still use one.
   std::deque<std::unique_ptr<Stream>> gone_streams_;
+  StreamFrees stream_frees_;
 };
 
 }  // namespace rgpu::shim

@@ -173,21 +173,26 @@ void ReadMemoryCredit(Settings* s) {
   s->memory_credit = v != "0";
 }
 
-// What stands behind the first '@' is the address of a server.
+// What stands behind the first '@' is the address of a server. A longer word before it is no
+// number: it may be a user and a password.
 bool HoldsSecretOfDevice(const std::string& entry) {
+  constexpr size_t kMostDigits = 4;  // of a device's number, at most 1023
   const size_t at = entry.find('@');
-  return transport::HoldsSecret(at == std::string::npos ? entry : entry.substr(at + 1));
+  const bool has_server = at != std::string::npos && at <= kMostDigits;
+  return transport::HoldsSecret(has_server ? entry.substr(at + 1) : entry);
 }
 
 void ReadDevice(Settings* s) {
   const std::string v = Get("RGPU_DEVICE");
   if (v.empty()) return;
   s->devices.clear();
-  for (const std::string& entry : base::Pieces(v + (v.ends_with(',') ? "," : ""), ',')) {
-    if (HoldsSecretOfDevice(entry)) {
-      if (s->error.empty()) s->error = WithSecret("RGPU_DEVICE: ");
-      return;
-    }
+  const auto entries = base::Pieces(v + (v.ends_with(',') ? "," : ""), ',');
+  // Before any other complaint, because those repeat the whole list.
+  if (std::ranges::any_of(entries, HoldsSecretOfDevice)) {
+    if (s->error.empty()) s->error = WithSecret("RGPU_DEVICE: ");
+    return;
+  }
+  for (const std::string& entry : entries) {
     const auto device = ParseDeviceName(entry);
     if (!device) {
       return Complain(s, "RGPU_DEVICE", v,

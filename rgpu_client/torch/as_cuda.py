@@ -14,11 +14,10 @@ import sys
 import threading
 from typing import Any
 
-from rgpu_client.torch import backend, cuda_names
+from rgpu_client.torch import accelerator, backend, cuda_names, scripts
 from rgpu_client.torch.package import kind_of, torch
 from rgpu_client.torch.session import session
 from rgpu_client.torch.setup import device as _device
-from rgpu_common.clock import MonotonicClock
 
 # Methods and functions that are not seen by a mode for functions.
 _CLASSES = (
@@ -26,7 +25,6 @@ _CLASSES = (
     (torch.nn.utils.rnn.PackedSequence, ("to",)),
     (torch.UntypedStorage, ("to",)),
 )
-_CLOCK = MonotonicClock()
 _kept: list[Any] = []
 
 
@@ -57,13 +55,14 @@ def install() -> None:
     _rename_methods()
     _rename_module()
     _rename_types()
-    _rename_scripts()
+    scripts.install()
     _rename_autocast()
     torch.amp.GradScaler = torch.GradScaler = _scaler(torch.amp.GradScaler)
     torch.load = _loading(torch.load)
     torch.set_default_device = _renaming(torch.set_default_device)
     generator = type(torch.Generator)
     generator.__call__ = _renaming(generator.__call__)
+    accelerator.rename(_renaming)
 
 
 def _starting(start: Any) -> Any:
@@ -137,7 +136,9 @@ def _rename_types() -> None:
     attributes["type"] = property(_type_of)
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(torch.device))
     # It asks for the type of the device, and would load cuDNN.
-    torch.backends.cudnn.is_acceptable = lambda tensor: False
+    torch.backends.cudnn.is_acceptable = scripts.stands_for(
+        lambda tensor: False, "aten::cudnn_is_acceptable"
+    )
 
 
 def _type_of(device: Any) -> str:
@@ -145,32 +146,17 @@ def _type_of(device: Any) -> str:
     return "cuda" if kind == "rgpu" else kind
 
 
-def _rename_scripts() -> None:
-    """TorchScript reads `x.is_cuda` from the tensor itself: it gets `x.device.type == "rgpu"`."""
-    views, builder = torch._C._jit_tree_views, torch.jit.frontend.ExprBuilder
-    original = builder.build_Attribute
-
-    def build(ctx: Any, expr: Any) -> Any:
-        made = original(ctx, expr)
-        if expr.attr != "is_cuda" or getattr(expr.value, "id", "") == "self":
-            return made
-        tensor = torch.jit.frontend.build_expr(ctx, expr.value)
-        place = tensor.range()
-        device = views.Select(tensor, views.Ident(place, "device"))
-        kind = views.Select(device, views.Ident(place, "type"))
-        return views.BinOp("==", kind, views.StringLiteral(place, "rgpu"))
-
-    builder.build_Attribute = staticmethod(build)
-
-
 def _rename_autocast() -> None:
     """Autocast of CUDA is that of this device. PyTorch's functions without a device mean CUDA's."""
-    torch.autocast = _autocast(torch.autocast)
-    torch.amp.autocast = torch.amp.autocast_mode.autocast = torch.autocast
+    # The class stays, because scripts are compiled from its text.
+    torch.autocast.__init__ = _renaming(torch.autocast.__init__)
     enabled, dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
     set_enabled, set_dtype = torch.set_autocast_enabled, torch.set_autocast_dtype
-    torch.is_autocast_enabled = lambda device_type="cuda": enabled(_renamed(device_type))
-    torch.get_autocast_dtype, torch.set_autocast_dtype = _renaming(dtype), _renaming(set_dtype)
+    torch.is_autocast_enabled = scripts.stands_for(
+        lambda device_type="cuda": enabled(_renamed(device_type)), "aten::is_autocast_enabled"
+    )
+    torch.get_autocast_dtype = scripts.stands_for(_renaming(dtype), "aten::get_autocast_dtype")
+    torch.set_autocast_dtype = _renaming(set_dtype)
     torch.get_autocast_gpu_dtype = functools.partial(dtype, "rgpu")
     torch.set_autocast_gpu_dtype = functools.partial(set_dtype, "rgpu")
 
@@ -199,17 +185,6 @@ def _rename_module() -> None:
     cuda.amp.autocast = cuda.amp.autocast_mode.autocast = cuda_names.Autocast
     cuda.amp.GradScaler = functools.partial(torch.amp.GradScaler, "rgpu")
     torch.version.cuda = torch.version.cuda or "13.0"
-
-
-def _autocast(original: Any) -> Any:
-    class Autocast(original):  # type: ignore[misc]
-        """`torch.autocast`, which takes `cuda` for this device."""
-
-        def __init__(self, device_type: str, *arguments: Any, **keywords: Any) -> None:
-            super().__init__(_renamed(device_type), *arguments, **keywords)
-
-    Autocast.__name__ = Autocast.__qualname__ = "autocast"
-    return Autocast
 
 
 def _scaler(original: Any) -> Any:
@@ -242,59 +217,24 @@ def _located(storage: Any, location: str) -> Any:
     return torch.serialization.default_restore_location(storage, here)
 
 
-class _Event:
-    """`torch.cuda.Event`: what it measures is the time until the node has done the work."""
+class _Event(accelerator.RemoteEvent):
+    """`torch.cuda.Event`."""
 
-    def __init__(self, enable_timing: bool = False, **_: Any) -> None:
-        self._at = 0.0
+    def __new__(cls, *_: Any, **__: Any) -> Any:
+        return super().__new__(cls, _device)
 
-    def record(self, stream: Any = None) -> None:
-        """Waits for the node, and notes the time."""
-        backend.synchronize()
-        self._at = _CLOCK.now()
-
-    def synchronize(self) -> None:
-        """Everything before has been done when the event was recorded."""
-
-    def query(self) -> bool:
-        """Everything before has been done when the event was recorded."""
-        return True
-
-    def elapsed_time(self, end: _Event) -> float:
-        """Returns the milliseconds between two events."""
-        return (end._at - self._at) * 1000.0
+    def __init__(self, enable_timing: bool = False, *_: Any, **__: Any) -> None:
+        super().__init__(_device, enable_timing)
 
 
-class _Stream:
-    """`torch.cuda.Stream`: operations of a session run in their order."""
+class _Stream(accelerator.RemoteStream):
+    """`torch.cuda.Stream`."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Any:
+        return super().__new__(cls, _device)
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        self.device = _device
-
-    def synchronize(self) -> None:
-        """Waits for the node."""
-        backend.synchronize()
-
-    def wait_stream(self, stream: Any) -> None:
-        """Operations of a session run in their order."""
-
-    wait_event = wait_stream
-
-    def record_event(self, event: Any = None) -> Any:
-        """Returns an event that has been recorded."""
-        made = event or _Event()
-        made.record()
-        return made
-
-    def query(self) -> bool:
-        """Returns True."""
-        return True
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+        super().__init__()
 
 
 def _supports(*_: Any, **__: Any) -> bool:

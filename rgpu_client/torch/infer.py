@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,18 @@ def infer(operator: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) 
             # Wrong arguments among them: the node's error is the one that users know.
             return None
         return _read(operator._schema, metas, returned)
+
+
+def check(operator: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+    """Checks the arguments of an operator, as far as PyTorch can without their elements.
+
+    Raises:
+        RuntimeError: PyTorch does not take these arguments.
+    """
+    metas = _Metas()
+    with torch._C.DisableTorchFunction(), contextlib.suppress(NotImplementedError):
+        given = [metas.of(one) for one in arguments]
+        operator(*given, **{name: metas.of(one) for name, one in keywords.items()})
 
 
 def _read(schema: Any, metas: _Metas, returned: Any) -> Inferred | None:

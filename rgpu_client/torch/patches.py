@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from rgpu_client.torch import storages
 from rgpu_client.torch.package import kind_of, torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # Methods of script modules.
 _WRITING = (
@@ -15,13 +19,16 @@ _WRITING = (
 
 
 def install() -> None:
-    """Makes pinned memory a no-op for this device, refuses DLPack, and makes `torch.compile` fall
+    """Makes pinned memory a no-op, refuses DLPack, and makes `torch.compile` fall
     back to eager.
     """
     tensor = torch.Tensor
     tensor.pin_memory = _pin_memory
     tensor.is_pinned = _is_pinned
     torch._pin_memory = lambda tensor, device=None: tensor
+    for name in ("to", "type"):
+        setattr(tensor, name, _blocking(getattr(tensor, name)))
+    _make_unpinned()
     for name in ("__dlpack__", "__dlpack_device__"):
         setattr(tensor, name, here_or(getattr(tensor, name), _no_pointers))
     tensor.__cuda_array_interface__ = property(
@@ -33,6 +40,63 @@ def install() -> None:
         setattr(script, name, _told_or(getattr(script, name)))
     wrapper = torch._TorchCompileInductorWrapper
     wrapper.__call__ = _eager_or(wrapper.__call__)
+
+
+def _make_unpinned() -> None:
+    """Has functions that make tensors ignore `pin_memory`. C++ would ask for an allocator of this
+    device, which cannot be written in Python.
+    """
+    # These tables tell functions by their identity: they know the originals, and learn the others.
+    import_module("torch.utils._device")._device_constructors()
+    builtins = torch.jit._builtins
+    known = {name.partition(".")[0] for name in _pinning_operators()} | {"tensor", "new_tensor"}
+    for owner in (torch, torch.Tensor):
+        for name in sorted(known & set(dir(owner))):
+            original = getattr(owner, name)
+            made = _unpinned(original)
+            # Pickle finds it so.
+            made.__qualname__ = name if owner is torch else f"Tensor.{name}"
+            setattr(owner, name, made)
+            operator = builtins._find_builtin(original)
+            if operator is not None:
+                builtins._register_builtin(made, operator)
+
+
+def _pinning_operators() -> Iterator[str]:
+    for name in torch._C._dispatch_get_all_op_names():
+        short = name.removeprefix("aten::")
+        if name.startswith("aten::") and not short.startswith(("_", "sparse", "to")):
+            packet = name.partition(".")[0]
+            for schema in torch._C._jit_get_schemas_for_operator(packet):
+                if any(one.name == "pin_memory" for one in schema.arguments):
+                    yield short
+
+
+def _unpinned(original: Any) -> Any:
+    @functools.wraps(original)
+    def make(*arguments: Any, **keywords: Any) -> Any:
+        keywords.pop("pin_memory", None)
+        return original(*arguments, **keywords)
+
+    return make
+
+
+def _blocking(original: Any) -> Any:
+    """A copy of a tensor of this device waits for the node in any case. Asked not to block, C++
+    would pin the memory that it copies to.
+    """
+
+    @functools.wraps(original)
+    def copy(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        if keywords.get("non_blocking") and is_here(self):
+            keywords["non_blocking"] = False
+        elif True in arguments[1:3] and is_here(self):
+            # (device, non_blocking, copy) or (device, dtype, non_blocking, copy)
+            at = 1 if isinstance(arguments[1], bool) else 2
+            arguments = (*arguments[:at], False, *arguments[at + 1 :])
+        return original(self, *arguments, **keywords)
+
+    return copy
 
 
 def _pin_memory(self: Any, device: Any = None) -> Any:

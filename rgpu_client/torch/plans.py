@@ -101,11 +101,13 @@ class _Many(Plan):
 
     def run(self, slots: Any, arguments: Any, keywords: Any) -> Any:
         issuer, inferred, forms = self.issuer, self._inferred, self._forms
+        places = list(_tensors([*arguments, *keywords.values()]))
+        for at, view in inferred.changed:
+            _take_room(places[at], view)
         ids = [issuer.new_id() for _ in forms]
         issuer.run(self.template, slots, ids)
         pairs = zip(forms, ids, strict=True)
         made = iter([form.adopt(issuer, one) for form, one in pairs])
-        places = list(_tensors([*arguments, *keywords.values()]))
         for at, view in inferred.changed:
             reshape(places[at], view)
         results = [self._result(one, made, places) for one in inferred.results]
@@ -137,6 +139,8 @@ class _Unknown(Plan):
         changed = self._changed(arguments, keywords)
         for one in changed:
             told = issuer.describe([id_of(one)])[0]
+            record = record_of(one)
+            issuer.grown(record.base, max(0, told[-1] - max(record.size, record.held)))
             reshape(one, _told(told))
         if len(schema.returns) == 1 and fresh and "List[" in str(schema.returns[0].type):
             return results
@@ -218,8 +222,27 @@ def reshape(tensor: Any, view: View) -> None:
     del record.ids[old]
     offset = old[3] if offset == 0 else offset
     record.ids[(dtype, shape, stride, offset, bits)] = object_id
-    record.size = max(record.size, (offset + extent(shape, stride)) * dtype.itemsize)
+    record.size = max(record.size, _end(tensor, view))
     tensor.data = seen(tensor, shape, stride, offset)
+
+
+def _take_room(tensor: Any, view: View) -> None:
+    """Takes room for the larger storage that the node will give a tensor with this view.
+
+    Raises:
+        torch.OutOfMemoryError: the lease has none.
+    """
+    record = record_of(tensor)
+    there = max(record.size, record.held)
+    size = _end(tensor, view)
+    if size > there:
+        record.issuer.grow(record.base, size - there)
+
+
+def _end(tensor: Any, view: View) -> int:
+    """Returns where a new view of a tensor ends in its storage, in bytes."""
+    dtype, shape, stride, offset, _ = view
+    return int(((offset or tensor.storage_offset()) + extent(shape, stride)) * dtype.itemsize)
 
 
 def _upload(value: Any) -> Any:
@@ -281,4 +304,5 @@ def _part(issuer: Issuer, several: int, at: int, told: Any) -> Any:
     issuer.run(item, (several, at), (made,))
     tensor = adopt(issuer, made, _told(told))
     record_of(tensor).size = told[-1]
+    issuer.grown(made, told[-1])
     return tensor

@@ -6,6 +6,7 @@ from typing import Any
 
 from rgpu_client.torch import sequences, transfers, views
 from rgpu_client.torch.dispatch import Kernel
+from rgpu_client.torch.outs import writing
 from rgpu_client.torch.package import torch
 from rgpu_client.torch.spec import Spec
 
@@ -17,6 +18,9 @@ _LEFT = frozenset({
     "aten::new_empty_strided", "aten::detach", "aten::detach_", "aten::lift", "aten::lift_fresh",
     "aten::is_pinned", "aten::_pin_memory", "aten::resize_as_", "aten::rename_", "aten::rename",
     "aten::_has_same_storage_numel", "aten::is_same_size",
+    # They return views and do not say so. As operations of the node they would return copies of
+    # views that are conjugated or negated lazily.
+    "aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_split_with_sizes",
 })  # fmt: skip
 _LOCAL = ("as_strided", "view", "_reshape_alias", "unfold", "view_as_real", "view_as_complex")
 _OWN: dict[str, Any] = {
@@ -78,7 +82,7 @@ class _Fallback:
     """The kernel of operators that have none of their own."""
 
     def __init__(self) -> None:
-        self._kernels: dict[Any, Kernel] = {}
+        self._kernels: dict[Any, Any] = {}
 
     @property
     def __name__(self) -> str:
@@ -90,7 +94,8 @@ class _Fallback:
             name = operator._schema.name
             overload = operator._schema.overload_name
             full = f"{name}.{overload}" if overload else name
-            kernel = self._kernels[operator] = Kernel(_spec(full, operator))
+            kernel = writing(operator) or Kernel(_spec(full, operator))
+            self._kernels[operator] = kernel
         return kernel(*arguments, **keywords)
 
 
@@ -106,7 +111,7 @@ def _kernel(name: str) -> Any:
         return None
     if _is_view(operator._schema) or torch.Tag.inplace_view in operator.tags:
         return None
-    return Kernel(_spec(name, operator))
+    return writing(operator) or Kernel(_spec(name, operator))
 
 
 def _spec(name: str, operator: Any) -> Spec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rgpu_client.torch import (
+    accelerator,
     attention,
     autocast,
     backend,
@@ -30,6 +31,7 @@ def _install() -> Any:
     untyped.install()
     processes.install()
     patches.install()
+    accelerator.install()
     torch.__future__.set_swap_module_params_on_conversion(True)
     return torch.device("rgpu", 0)
 

@@ -13,6 +13,7 @@ from rgpu_cluster.kubelet.offers import offer_of
 from rgpu_cluster.kubernetes.api import CALL_ERRORS, code_of, sentence_of
 from rgpu_cluster.kubernetes.names import DRIVER
 from rgpu_cluster.kubernetes.objects import content_of
+from rgpu_common.turns import TurnPlaces
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Mapping
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     Content = Mapping[str, Any]
 
 _NOT_FOUND, _FORBIDDEN = 404, 403
-# Pods that are asked for at once: a claim may be reserved for 256.
+# Pods that are asked for at once: a claim may be reserved for 256. Namespaces take turns.
 _AT_ONCE = 16
 
 
@@ -44,6 +45,7 @@ class ApiCluster:
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
+        self._places = TurnPlaces(_AT_ONCE)
 
     async def claim(self, claim: ClaimName) -> Content:
         """Returns a ResourceClaim."""
@@ -62,14 +64,13 @@ class ApiCluster:
         """
 
         async def pod(name: str) -> Content | None:
-            async with places:
+            async with self._places.place(namespace):
                 asked = content_of(self._client, Pod, name, namespace=namespace)
                 found: Content | None = await _answer(
                     asked, f"read pod {namespace}/{name}", "get on pods"
                 )
                 return found
 
-        places = asyncio.Semaphore(_AT_ONCE)
         found = await asyncio.gather(*map(pod, names))
         return [one for one in found if one and (one.get("spec") or {}).get("nodeName") == node]
 

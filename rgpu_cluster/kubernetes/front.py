@@ -184,8 +184,9 @@ class Front:
         elif isinstance(action, do.Ended) and action.id in self._held:
             self._tell_lost(action)
         elif isinstance(action, do.Waiting):
-            if action.id in self._asked:
-                self._news.waits(action.id)
+            found = self._asked.get(action.id)
+            if found is not None:
+                self._news.waits(action.id, found[0][0])
         elif isinstance(action, do.Denied):
             self._tell_denied(action)
 

@@ -30,6 +30,9 @@ RESERVE_UNTIL = f"{GROUP}/reserve-until"
 RESERVATIONS = "reservations"
 # Annotations of a pod: what RGPU_SERVER, RGPU_LEASE and RGPU_DEVICE are for its program.
 SERVER, LEASE, DEVICE = f"{GROUP}/server", f"{GROUP}/lease", f"{GROUP}/device"
+# Annotation of a pod: the agent of a GPU node may write those three. It is written where a pod is
+# let go without a manager, which would have written them itself.
+AGENT_TELLS = f"{GROUP}/agent-tells"
 # Taints of devices.
 DRAIN_TAINT = f"{GROUP}/drain"
 UNHEALTHY_TAINT = f"{GROUP}/unhealthy"

@@ -1,7 +1,8 @@
 """`rgpu gate-watchdog`: lets gated pods go when no manager leads.
 
 kube-scheduler then allocates their claims itself, first fit, and the agents of the GPU nodes grant
-the leases. So the manager's absence makes placement worse, and stops nothing.
+the leases. So the manager's absence makes placement worse, and stops nothing. The agents tell these
+pods their servers too, which the policy `rgpu-own-changes` allows for no other pod.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lightkube.resources.coordination_v1 import Lease
@@ -17,7 +19,13 @@ from lightkube.resources.core_v1 import Pod
 from rgpu_cluster.kubernetes.api import CALL_ERRORS, open_client, sentence_of
 from rgpu_cluster.kubernetes.election import Record, record_of
 from rgpu_cluster.kubernetes.informer import Informer
-from rgpu_cluster.kubernetes.names import ALL_NAMESPACES, MANAGED, MANAGER_LEASE, PLACEMENT_LABEL
+from rgpu_cluster.kubernetes.names import (
+    AGENT_TELLS,
+    ALL_NAMESPACES,
+    MANAGED,
+    MANAGER_LEASE,
+    PLACEMENT_LABEL,
+)
 from rgpu_cluster.kubernetes.views import is_gated, needed_of_pod
 from rgpu_cluster.kubernetes.writing import Writer
 from rgpu_common.tasks import end
@@ -56,6 +64,8 @@ class Watchdog:
         self._watch = Watch(seconds, time.monotonic())
         self._writer = Writer(client)
         self._led = True
+        # Pods that are let go now. Of those that wait for their write, namespaces take turns.
+        self._going: dict[str, asyncio.Task[None]] = {}
         # Pods whose gate stays, as a policy may want it -> until when that is not tried again.
         self._kept: dict[str, float] = {}
         labels = {PLACEMENT_LABEL: MANAGED}
@@ -72,7 +82,7 @@ class Watchdog:
                 await self._look()
                 await asyncio.sleep(_LOOK_SECONDS)
         finally:
-            await end([watching])
+            await end([watching, *self._going.values()])
 
     async def _look(self) -> None:
         try:
@@ -88,13 +98,24 @@ class Watchdog:
             log.warning("a manager leads again" if led else "no manager leads: pods are let go")
             self._led = led
         if led:
+            await end(self._going.values())
             return
         now = time.monotonic()
         self._kept = {uid: when for uid, when in self._kept.items() if now < when}
-        for pod in list(self._pods.store.values()):
-            waits = is_gated(pod) and pod.metadata.uid not in self._kept
-            if waits and not await self._writer.release(pod, {}):
-                self._kept[pod.metadata.uid] = now + _KEPT_SECONDS
+        for pod in self._pods.store.values():
+            uid = pod.metadata.uid
+            if is_gated(pod) and uid not in self._kept and uid not in self._going:
+                self._going[uid] = asyncio.ensure_future(self._let_go(pod))
+                self._going[uid].add_done_callback(partial(self._gone, uid))
+
+    async def _let_go(self, pod: Any) -> None:
+        if not await self._writer.release(pod, {AGENT_TELLS: "true"}):
+            self._kept[pod.metadata.uid] = time.monotonic() + _KEPT_SECONDS
+
+    def _gone(self, uid: str, task: asyncio.Task[None]) -> None:
+        self._going.pop(uid, None)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("pod %s could not be let go", uid, exc_info=task.exception())
 
 
 async def watch(kubeconfig: str, namespace: str, seconds: float) -> None:

@@ -17,6 +17,7 @@ import h11
 
 from rgpu_cluster.core.errors import PlacementError
 from rgpu_common.http1 import next_event
+from rgpu_common.tasks import end
 
 if TYPE_CHECKING:
     import ssl
@@ -83,9 +84,7 @@ class Server:
         """Closes all connections; what is being answered is dropped."""
         if self._server is not None:
             self._server.close()
-        for task in self._callers:
-            task.cancel()
-        await asyncio.gather(*self._callers, return_exceptions=True)
+        await end(self._callers)
 
     def _makes_room(self) -> bool:
         """Returns whether there is room for one more. Else the caller that has been there longest
@@ -96,6 +95,7 @@ class Server:
         for task, caller in self._callers.items():
             if not caller.busy:
                 del self._callers[task]
+                caller.leave()
                 task.cancel()
                 return True
         return False
@@ -131,6 +131,12 @@ class _Caller:
         self._routes, self._limits = routes, limits
         self.busy = False
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_bytes)
+
+    def leave(self) -> None:
+        """Ends the connection, so that the task that serves it ends also if it misses that it was
+        cancelled (`rgpu_common.tasks`).
+        """
+        self._writer.transport.abort()
 
     async def serve(self) -> None:
         """Answers questions until the caller closes, or one is so wrong that the rest is lost."""

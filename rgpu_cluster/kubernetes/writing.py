@@ -7,6 +7,7 @@ import logging
 import re
 import time
 import uuid
+from collections import Counter
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,11 @@ from lightkube.types import PatchType
 
 from rgpu_cluster.kubernetes.allocation import Place, allocated, allocation
 from rgpu_cluster.kubernetes.api import CALL_ERRORS, code_of, sentence_of
-from rgpu_cluster.kubernetes.names import FINALIZER, GATE, GROUP, card_device
+from rgpu_cluster.kubernetes.names import FINALIZER, GATE, GROUP, SERVER, card_device
 from rgpu_cluster.kubernetes.objects import Objects, read
 from rgpu_cluster.kubernetes.times import written
 from rgpu_cluster.kubernetes.views import reservation_user
+from rgpu_common.turns import TurnPlaces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,13 +42,15 @@ _TRIES = 5
 _PAUSE_SECONDS = 0.1
 _NOT_FOUND, _CONFLICT = 404, 409
 _MOST_SENTENCE = 1000
-# At most so many writes are under way.
+# At most so many writes are under way. Namespaces take turns for these places.
 _AT_ONCE = 32
 _SENTENCES_AT_ONCE = 8
 # What can be a namespace. "*" would be all of them.
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
-# With more allocations under way, nobody is told that they were made.
+# With more allocations of a namespace under way, its users are not told that they were made.
 _FEW = 4
+# Whose turn it is where the manager asks for itself: no namespace has this name.
+_OWN = ""
 
 
 class Writer:
@@ -54,11 +58,11 @@ class Writer:
 
     def __init__(self, client: AsyncClient) -> None:
         self._client: Any = client
-        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._places = TurnPlaces(_AT_ONCE)
         # The same for sentences, so that no pod waits for those to thousands of others.
-        self._sentences = asyncio.Semaphore(_SENTENCES_AT_ONCE)
-        # Allocations that are written or wait for that.
-        self._writes = 0
+        self._sentences = TurnPlaces(_SENTENCES_AT_ONCE)
+        # Namespace -> its allocations that are written or wait for that.
+        self._writes: Counter[str] = Counter()
         # Pod -> the sentence that its condition has, so that nothing is said twice.
         self._told: dict[str, str] = {}
 
@@ -71,24 +75,27 @@ class Writer:
         """
         why = "it changed too often"
         namespace, name = claim.metadata.namespace, claim.metadata.name
-        self._writes += 1
+        self._writes[namespace] += 1
         try:
-            async with self._places:
-                for number in range(_TRIES):
-                    try:
+            for number in range(_TRIES):
+                try:
+                    # Others have the place while this claim waits for its next try.
+                    async with self._places.place(namespace):
                         if number:
                             claim = await read(self._client, ResourceClaim, name, namespace)
                         return await self._allocate(claim, wish, places, user)
-                    except CALL_ERRORS as error:
-                        if code_of(error) == _NOT_FOUND:
-                            return "it has gone"
-                        if code_of(error) != _CONFLICT:
-                            why = sentence_of(error)
-                            log.warning("claim %s/%s: %s", namespace, name, why)
-                    await asyncio.sleep(number * _PAUSE_SECONDS)
+                except CALL_ERRORS as error:
+                    if code_of(error) == _NOT_FOUND:
+                        return "it has gone"
+                    if code_of(error) != _CONFLICT:
+                        why = sentence_of(error)
+                        log.warning("claim %s/%s: %s", namespace, name, why)
+                await asyncio.sleep(number * _PAUSE_SECONDS)
             return why
         finally:
-            self._writes -= 1
+            self._writes[namespace] -= 1
+            if not self._writes[namespace]:
+                del self._writes[namespace]
 
     async def _allocate(
         self, claim: Any, wish: Wish, places: Sequence[Place], user: dict[str, str]
@@ -125,7 +132,7 @@ class Writer:
         if not left:
             content["status"] = {}
         try:
-            async with self._places:
+            async with self._places.place(namespace):
                 status = ResourceClaimStatus.from_dict(content)
                 held = await self._client.replace(status, name, namespace=namespace)
                 if not left:
@@ -139,7 +146,9 @@ class Writer:
                 log.warning("claim %s/%s: %s", namespace, name, sentence_of(error))
 
     async def release(self, pod: Any, told: Mapping[str, str]) -> bool:
-        """Removes our gate from a pod, and tells it its server in the same write."""
+        """Removes our gate from a pod, and annotates it in the same write. told: its server, or
+        that an agent is to tell it.
+        """
         gates = [one.name for one in pod.spec.schedulingGates]
         place = f"/spec/schedulingGates/{gates.index(GATE)}"
         change: list[dict[str, Any]] = [
@@ -157,7 +166,7 @@ class Writer:
             ]
         waited = self._told.pop(pod.metadata.uid, "") or _says_that_it_waits(pod)
         gone = await self._patch(Pod, pod, change, PatchType.JSON, self._places)
-        if gone and told and waited:
+        if gone and SERVER in told and waited:
             await self._condition(pod, "True", PLACED, "its claims have their cards")
         return gone
 
@@ -170,7 +179,7 @@ class Writer:
             return set()
         found: set[str] = set()
         try:
-            async with self._sentences:
+            async with self._sentences.place(_OWN):
                 for kind in kinds:
                     listed = Objects(self._client, kind, {"namespace": namespace}).list()
                     found |= {str(one["metadata"].get("uid")) async for one in listed}
@@ -217,10 +226,10 @@ class Writer:
         await self.event(claim, reason, sentence[:_MOST_SENTENCE], kind="Warning")
 
     async def event(self, about: Any, reason: str, sentence: str, kind: str = "Normal") -> None:
-        """Writes an event about a pod or a claim, unless so many writes wait that it would delay
-        pods.
+        """Writes an event about a pod or a claim, unless so many writes of its namespace wait that
+        it would delay pods.
         """
-        if kind == "Normal" and self._writes > _FEW:
+        if kind == "Normal" and self._writes[about.metadata.namespace] > _FEW:
             return
         stamp = datetime.now(timezone.utc)
         metadata = about.metadata
@@ -239,17 +248,17 @@ class Writer:
             reportingComponent=_COMPONENT, reportingInstance=_COMPONENT, action=reason,
         )  # fmt: skip
         try:
-            async with self._sentences:
+            async with self._sentences.place(metadata.namespace):
                 await self._client.create(made)
         except CALL_ERRORS as error:
             log.info("an event of %s is lost: %s", metadata.name, sentence_of(error))
 
     async def _patch(
-        self, kind: Any, pod: Any, change: Any, how: PatchType, places: asyncio.Semaphore
+        self, kind: Any, pod: Any, change: Any, how: PatchType, places: TurnPlaces
     ) -> bool:
         metadata = pod.metadata
         try:
-            async with places:
+            async with places.place(metadata.namespace):
                 await self._client.patch(
                     kind, metadata.name, change, namespace=metadata.namespace, patch_type=how
                 )

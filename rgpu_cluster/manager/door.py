@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
-from urllib.parse import unquote
 
 import grpc
 
 from rgpu_cluster.manager.certificates import tenant_of
 from rgpu_server.core.model import Code, Refusal
 from rgpu_server.identity.guard import bearer
-from rgpu_server.service.callers import LOCAL, Caller
+from rgpu_server.service.callers import Caller, host_of
 from rgpu_server.web.calls import OwnCall
 
 if TYPE_CHECKING:
@@ -86,12 +85,3 @@ class Door:
             sentence = "too many refused calls from this address; try again later"
         await context.abort(_STATUS[refusal.code], sentence)
         raise AssertionError("abort does not return")
-
-
-def host_of(peer: str) -> str:
-    """Returns the address in the name of a peer: "ipv4:10.0.0.1:4711", "ipv6:%5B::1%5D:4711"."""
-    kind, _, where = unquote(peer).partition(":")
-    if kind not in ("ipv4", "ipv6"):
-        return "unknown"
-    host = where.rpartition(":")[0].strip("[]").removeprefix("::ffff:")
-    return LOCAL if host.startswith("127.") or host == "::1" else host

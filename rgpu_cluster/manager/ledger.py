@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from rgpu_common.crowds import FairStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,19 +44,18 @@ class Decided:
 
 
 class Ledger:
-    """Keeps the last few thousand decisions and events; older ones are forgotten."""
+    """Keeps the last few thousand decisions and events. Beyond, those of the tenant with the most
+    are forgotten, the oldest first.
+    """
 
     def __init__(self) -> None:
-        self._decided: OrderedDict[str, Decided] = OrderedDict()
-        self._events: deque[Event] = deque(maxlen=MOST_EVENTS)
+        self._decided: FairStore[str, Decided] = FairStore(MOST_DECISIONS)
+        self._events: FairStore[int, Event] = FairStore(MOST_EVENTS)
         self._number = 0
 
     def decide(self, decided: Decided) -> None:
         """Notes a decision; it replaces an earlier one about the same request."""
-        self._decided.pop(decided.request.id, None)
-        self._decided[decided.request.id] = decided
-        if len(self._decided) > MOST_DECISIONS:
-            self._decided.popitem(last=False)
+        self._decided.put(decided.request.id, decided.request.tenant, decided)
 
     def decided(self, request: str) -> Decided | None:
         """Returns the last decision about a request, or None."""
@@ -69,14 +69,18 @@ class Ledger:
         node: str = "",
         request: str = "",
         tenant: str = "",
-    ) -> None:
-        """Notes an event. tenant: whose request it is; "": as the last decision about it says."""
+    ) -> Event:
+        """Notes an event, and returns it. tenant: whose request it is; "": as the last decision
+        about it says.
+        """
         known = self._decided.get(request)
         if not tenant and known is not None:
             tenant = known.request.tenant
         self._number += 1
-        self._events.append(Event(self._number, at, kind, node, request, tenant, sentence))
+        event = Event(self._number, at, kind, node, request, tenant, sentence)
+        self._events.put(event.number, tenant, event)
+        return event
 
     def events(self, after: int) -> Iterator[Event]:
-        """Yields the events after a number."""
-        return (event for event in list(self._events) if event.number > after)
+        """Yields the events after a number, the oldest first."""
+        return (event for number, event in self._events.items() if number > after)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from rgpu_common.clusters import MAX_RESERVE_SECONDS
+from rgpu_common.crowds import FairStore
 from rgpu_common.units import format_duration
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Reservations:
     def __init__(self) -> None:
         self._known: OrderedDict[str, Reservation] = OrderedDict()
         # Id -> tenant, when, why.
-        self._ended: OrderedDict[str, tuple[str, float, str]] = OrderedDict()
+        self._ended: FairStore[str, tuple[str, float, str]] = FairStore(MOST_ENDED)
         self._endings: dict[str, asyncio.Event] = {}
 
     def __iter__(self) -> Iterator[Reservation]:
@@ -122,7 +123,7 @@ class Reservations:
             first.whole,
             before is not None and before.released,
         )
-        self._ended.pop(reservation, None)
+        self._ended.pop(reservation)
         if len(self._known) > MOST_KNOWN:
             self._known.popitem(last=False)
 
@@ -149,9 +150,8 @@ class Reservations:
         if ending is not None:
             ending.set()
         why = _OVER if one.until <= now + 1.0 else "its server ended it"
-        self._ended[one.id] = one.tenant, now, "it was released" if one.released else why
-        if len(self._ended) > MOST_ENDED:
-            self._ended.popitem(last=False)
+        why = "it was released" if one.released else why
+        self._ended.put(one.id, one.tenant, (one.tenant, now, why))
 
     # Answers
 

@@ -22,6 +22,7 @@ from rgpu_cluster.manager.tickets import Tickets
 from rgpu_cluster.manager.uses import Uses
 from rgpu_common.units import format_bytes, format_duration, format_share
 from rgpu_common.v1 import cluster_pb2
+from rgpu_server.observe.refusals import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,6 +40,8 @@ _STATES = {
     Stage.PLACED: "placed",
     Stage.UNDOING: "ending",
 }
+# What a tenant can have happen again and again at no cost: the log has some of it.
+_COSTLESS = ("denied", "withdrawn")
 # A request that is in line and that nobody follows is withdrawn after so long.
 LINGER_SECONDS = 15.0
 # One that has cards of which nobody has heard: its client asks again within moments, or is gone.
@@ -89,6 +92,7 @@ class Shell:
         self._clock = clock
         self.wall_clock = wall_clock
         self._tickets = tickets or Tickets()
+        self._refusals = Refusals()
         self._events: deque[on.Event] = deque()
         self._feeding = False
         self._probing = Probing()
@@ -172,8 +176,13 @@ class Shell:
         self.counted[kind] += 1
         # A request that was never decided has a client, or nobody looks for it.
         tenant = self.followers.tenant(request)
-        self.ledger.note(self.wall_clock(), kind, sentence, node, request, tenant)
-        log.info("%s %s%s", kind, request or node, f": {sentence}" if sentence else "")
+        event = self.ledger.note(self.wall_clock(), kind, sentence, node, request, tenant)
+        left_out: int | None = 0
+        if kind in _COSTLESS:
+            left_out = self._refusals.left_out(event.tenant, self._clock() / SECOND)
+        if left_out is not None:
+            more = f" ({left_out} lines were left out before)" if left_out else ""
+            log.info("%s %s%s%s", kind, request or node, f": {sentence}" if sentence else "", more)
 
     # Clients
 

@@ -1,16 +1,17 @@
 // The client's end of a claim, for Python: sends a HELLO and receives frames of the handshake.
 #include <fcntl.h>
 
-#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
 
+#include "rgpu_common/native/base/text.h"
 #include "rgpu_common/native/native_abi.h"
 #include "rgpu_common/native/transport/frame_io.h"
 
 namespace {
 
+using rgpu::base::CopyText;
 using rgpu::transport::Connection;
 using rgpu::transport::ReadState;
 
@@ -23,13 +24,6 @@ struct Claim {
   std::unique_ptr<Connection> connection;
   rgpu::transport::FrameReader reader;
 };
-
-void CopyText(const std::string& text, char* out, size_t capacity) {
-  if (capacity == 0) return;
-  const size_t size = std::min(text.size(), capacity - 1);
-  std::memcpy(out, text.data(), size);
-  out[size] = '\0';
-}
 
 }  // namespace
 

@@ -9,11 +9,13 @@
 #include <vector>
 
 #include "rgpu_common/native/base/clock.h"
+#include "rgpu_common/native/base/text.h"
 #include "rgpu_common/native/native_abi.h"
 #include "rgpu_common/native/transport/frame_io.h"
 
 namespace {
 
+using rgpu::base::CopyText;
 using rgpu::transport::BulkState;
 using rgpu::transport::Connection;
 using rgpu::transport::FrameReader;
@@ -68,8 +70,8 @@ class Pieces {
   size_t offset_ = 0;
 };
 
-struct Line {
-  explicit Line(std::unique_ptr<Connection> made)
+struct MessageConnection {
+  explicit MessageConnection(std::unique_ptr<Connection> made)
       : connection(std::move(made)), reader(connection.get()) {}
 
   std::unique_ptr<Connection> connection;
@@ -85,26 +87,19 @@ struct Line {
   bool unsendable = false;  // nothing more can be sent; what the peer has said can be read
 };
 
-void CopyText(const std::string& text, char* out, size_t capacity) {
-  if (capacity == 0) return;
-  const size_t size = std::min(text.size(), capacity - 1);
-  std::memcpy(out, text.data(), size);
-  out[size] = '\0';
-}
-
 iovec ToIovec(const void* data, size_t bytes) { return {const_cast<void*>(data), bytes}; }
 
-int Break(Line* line) {
+int Break(MessageConnection* line) {
   line->broken = true;
   return kLost;
 }
 
-int BreakSending(Line* line) {
+int BreakSending(MessageConnection* line) {
   line->unsendable = true;
   return kLost;
 }
 
-void Advance(Line* line, size_t bytes) {
+void Advance(MessageConnection* line, size_t bytes) {
   while (line->sent < line->parts.size()) {
     iovec& part = line->parts[line->sent];
     if (bytes < part.iov_len) {
@@ -118,7 +113,7 @@ void Advance(Line* line, size_t bytes) {
 }
 
 // Reads `bytes`, which are no more than is left of the piece, or with `to` null drops them.
-BulkState ReadPart(Line* line, uint8_t* to, size_t bytes) {
+BulkState ReadPart(MessageConnection* line, uint8_t* to, size_t bytes) {
   if (to != nullptr) return line->reader.ReadBulk(to, bytes, kPieceSilenceMs);
   if (bytes == line->reader.bulk_left()) return line->reader.SkipBulk(kPieceSilenceMs);
   std::vector<uint8_t> dropped(bytes);
@@ -126,7 +121,7 @@ BulkState ReadPart(Line* line, uint8_t* to, size_t bytes) {
 }
 
 // Reads the header of the next DATA frame of a body.
-int NextPiece(Line* line, int timeout_ms) {
+int NextPiece(MessageConnection* line, int timeout_ms) {
   FrameHeader header;
   rgpu::wire::ByteView head;
   const ReadState state = line->reader.Next(&header, &head, timeout_ms, true);
@@ -143,19 +138,19 @@ void* rgpu_line_open(const char* uri, int timeout_ms, char* why, size_t why_byte
   options.timeout_ms = timeout_ms;
   rgpu::transport::ConnectError error;
   auto connection = rgpu::transport::Connect(uri, options, &error);
-  if (connection != nullptr) return new Line(std::move(connection));
+  if (connection != nullptr) return new MessageConnection(std::move(connection));
   CopyText(error.sentence, why, why_bytes);
   return nullptr;
 }
 
 void* rgpu_line_adopt(int fd) {
   auto connection = rgpu::transport::Adopt(fd);
-  return connection == nullptr ? nullptr : new Line(std::move(connection));
+  return connection == nullptr ? nullptr : new MessageConnection(std::move(connection));
 }
 
 int rgpu_line_send(void* handle, const rgpu_line_fields* fields, const uint8_t* head,
                    const rgpu_line_part* parts, uint32_t count) {
-  auto* line = static_cast<Line*>(handle);
+  auto* line = static_cast<MessageConnection*>(handle);
   if (line->unsendable || !line->parts.empty()) return BreakSending(line);
   if (fields->head_bytes > rgpu::wire::kMaxHeadBytes) return BreakSending(line);
   Pieces pieces(parts, count);
@@ -187,7 +182,7 @@ int rgpu_line_send(void* handle, const rgpu_line_fields* fields, const uint8_t* 
 }
 
 int rgpu_line_push(void* handle, int timeout_ms) {
-  auto* line = static_cast<Line*>(handle);
+  auto* line = static_cast<MessageConnection*>(handle);
   if (line->unsendable) return kLost;
   Connection& connection = *line->connection;
   const rgpu::base::Deadline deadline(timeout_ms);
@@ -214,7 +209,7 @@ int rgpu_line_push(void* handle, int timeout_ms) {
 
 int rgpu_line_next(void* handle, int timeout_ms, rgpu_line_fields* fields, uint8_t* head,
                    uint64_t* body_bytes) {
-  auto* line = static_cast<Line*>(handle);
+  auto* line = static_cast<MessageConnection*>(handle);
   if (line->broken || line->body_left != 0) return Break(line);
   FrameHeader header;
   rgpu::wire::ByteView view;
@@ -236,7 +231,7 @@ int rgpu_line_next(void* handle, int timeout_ms, rgpu_line_fields* fields, uint8
 }
 
 int rgpu_line_read(void* handle, void* to, uint64_t* bytes, int timeout_ms) {
-  auto* line = static_cast<Line*>(handle);
+  auto* line = static_cast<MessageConnection*>(handle);
   const uint64_t wanted = *bytes;
   *bytes = 0;
   if (line->broken || wanted > line->body_left) return Break(line);
@@ -257,28 +252,34 @@ int rgpu_line_read(void* handle, void* to, uint64_t* bytes, int timeout_ms) {
 }
 
 uint64_t rgpu_line_left(const void* handle) {
-  const auto* line = static_cast<const Line*>(handle);
+  const auto* line = static_cast<const MessageConnection*>(handle);
   uint64_t left = 0;
   for (size_t i = line->sent; i < line->parts.size(); ++i) left += line->parts[i].iov_len;
   return left;
 }
 
-void rgpu_line_wake(void* handle) { static_cast<Line*>(handle)->connection->Wake(); }
+void rgpu_line_wake(void* handle) { static_cast<MessageConnection*>(handle)->connection->Wake(); }
 
 int rgpu_line_gone(void* handle) {
-  return static_cast<Line*>(handle)->connection->Wait(rgpu::transport::kHangup, 0) != 0 ? 1 : 0;
+  return static_cast<MessageConnection*>(handle)->connection->Wait(rgpu::transport::kHangup, 0) != 0
+             ? 1
+             : 0;
 }
 
-void rgpu_line_shutdown(void* handle) { static_cast<Line*>(handle)->connection->Shutdown(); }
+void rgpu_line_shutdown(void* handle) {
+  static_cast<MessageConnection*>(handle)->connection->Shutdown();
+}
 
-void rgpu_line_abandon(void* handle) { static_cast<Line*>(handle)->connection->Abandon(); }
+void rgpu_line_abandon(void* handle) {
+  static_cast<MessageConnection*>(handle)->connection->Abandon();
+}
 
 void rgpu_line_error(const void* handle, char* why, size_t why_bytes) {
-  CopyText(static_cast<const Line*>(handle)->connection->LostReason(), why, why_bytes);
+  CopyText(static_cast<const MessageConnection*>(handle)->connection->LostReason(), why, why_bytes);
 }
 
 void rgpu_line_kind(const void* handle, char* kind, size_t kind_bytes) {
-  CopyText(static_cast<const Line*>(handle)->connection->kind(), kind, kind_bytes);
+  CopyText(static_cast<const MessageConnection*>(handle)->connection->kind(), kind, kind_bytes);
 }
 
-void rgpu_line_close(void* handle) { delete static_cast<Line*>(handle); }
+void rgpu_line_close(void* handle) { delete static_cast<MessageConnection*>(handle); }

@@ -1,24 +1,18 @@
 // The measuring end of a probe, for Python.
-#include <algorithm>
 #include <cstring>
 #include <vector>
 
+#include "rgpu_common/native/base/text.h"
 #include "rgpu_common/native/native_abi.h"
 #include "rgpu_common/native/probe/line.h"
 
 namespace {
 
+using rgpu::base::CopyText;
 using rgpu::probe::Line;
 using rgpu::probe::Train;
 
 Line* AsLine(void* line) { return static_cast<Line*>(line); }
-
-void CopyText(const std::string& text, char* out, size_t capacity) {
-  if (capacity == 0) return;
-  const size_t size = std::min(text.size(), capacity - 1);
-  std::memcpy(out, text.data(), size);
-  out[size] = '\0';
-}
 
 // total_ns, bytes, then pairs of bytes and ns.
 int64_t CopyTrain(const Train& train, uint64_t* values, size_t capacity) {

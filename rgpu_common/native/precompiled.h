@@ -1,7 +1,7 @@
 // Headers of the standard library that most files include. The build precompiles them, because
 // reading them takes a third of the time that all files take to compile.
 //
-// Each file still includes what it uses: `make native` and `make fuzz` build without this header.
+// Each file still includes what it uses: `make native` builds without this header.
 #pragma once
 
 #include <version>

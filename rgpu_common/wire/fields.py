@@ -10,7 +10,7 @@ from rgpu_common.wire.frame import MAGIC, WireError
 from rgpu_common.wire.handshake import MAX_BANDS as MAX_BANDS
 from rgpu_common.wire.handshake import MAX_WISHES
 from rgpu_common.wire.handshake import WishKey as WishKey
-from rgpu_common.wire.scalars import Reader, Writer, is_control
+from rgpu_common.wire.scalars import Reader, Writer, cleaned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,9 +37,8 @@ NO_BAND: Final = Band()
 
 
 def clean_text(text: str, max_bytes: int) -> str:
-    """Replaces control characters by '?', and cuts the text to `max_bytes` of UTF-8."""
-    clean = "".join("?" if is_control(c) else c for c in text)
-    return clean.encode(errors="replace")[:max_bytes].decode(errors="ignore")
+    """Replaces what is not clean by '?', and cuts the text to `max_bytes` of UTF-8."""
+    return cleaned(text).encode()[:max_bytes].decode(errors="ignore")
 
 
 def put_strings(w: Writer, strings: Sequence[str]) -> None:
@@ -56,8 +55,8 @@ def get_strings(r: Reader, limit: int) -> tuple[str, ...]:
 
 
 def get_line(r: Reader, limit: int) -> str:
-    """Reads a string for a log: what is not printable is replaced."""
-    return "".join(c if c.isprintable() else "?" for c in r.printable(limit))
+    """Reads a string for a log: what is not clean text is replaced."""
+    return cleaned(r.sized(limit).decode(errors="surrogateescape"))
 
 
 def put_rows(w: Writer, row: str, rows: tuple[tuple[int, ...], ...]) -> None:

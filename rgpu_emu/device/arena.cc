@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "rgpu_common/native/base/lengths.h"
+
 namespace rgpu::emu {
 namespace {
 
@@ -15,17 +17,13 @@ constexpr uint64_t kLargestWindows = uint64_t{64} << 30;
 // Every gap costs two mappings; by default Linux gives a process 65,530.
 constexpr uint64_t kMostGaps = 16384;
 
-uint64_t RoundUp(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
-
-void* Pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
-
 }  // namespace
 
 bool Arena::Open(const Settings& settings, std::string* why) {
   base_ = settings.band_base;
   bytes_ = settings.band_bytes;
   capacity_ = settings.memory_bytes;
-  const uint64_t windows = RoundUp(std::min(bytes_ / 4, kLargestWindows), kPageBytes);
+  const uint64_t windows = base::RoundedUp(std::min(bytes_ / 4, kLargestWindows), kPageBytes);
   windows_base_ = base_ + bytes_ - windows;
   // One page more than the band: kernels redirect accesses outside the band to that page.
   void* at = mmap(Pointer(base_), bytes_ + kPageBytes, PROT_NONE,
@@ -114,7 +112,7 @@ bool Arena::Charge(uint64_t bytes) {
 
 AllocationRef Arena::Allocate(uint64_t bytes, MemoryKind kind, uint64_t context) {
   if (bytes == 0 || bytes > windows_base_ - base_) return nullptr;
-  const uint64_t map_bytes = RoundUp(bytes, kPageBytes);
+  const uint64_t map_bytes = base::RoundedUp(bytes, kPageBytes);
   const bool counts = kind != MemoryKind::kHost;
   if (counts && !Charge(map_bytes)) return nullptr;
   const uint64_t gap = live_.load() < kMostGaps ? kPageBytes : 0;
@@ -126,7 +124,7 @@ AllocationRef Arena::Allocate(uint64_t bytes, MemoryKind kind, uint64_t context)
   }
   auto allocation = std::make_shared<Allocation>();
   allocation->base =
-      kind == MemoryKind::kHost ? at : at + map_bytes - RoundUp(bytes, kGranuleBytes);
+      kind == MemoryKind::kHost ? at : at + map_bytes - base::RoundedUp(bytes, kGranuleBytes);
   allocation->bytes = bytes;
   allocation->map_base = at;
   allocation->map_bytes = map_bytes;

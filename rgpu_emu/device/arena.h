@@ -27,6 +27,8 @@ namespace rgpu::emu {
 inline constexpr uint64_t kPageBytes = 4096;
 inline constexpr uint64_t kGranuleBytes = 512;
 
+inline void* Pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
+
 class Pool;
 
 // kMapped: addresses that cuMemMap has given memory (virtual_memory.h).

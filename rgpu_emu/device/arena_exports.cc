@@ -19,8 +19,6 @@ namespace {
 // are there twice.
 constexpr uint64_t kPart = uint64_t{4} << 20;
 
-void* Pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
-
 // Maps [base, base + bytes) to the file at `offset`, for reading and writing.
 bool MapShared(uint64_t base, uint64_t bytes, int file, uint64_t offset) {
   void* at = mmap(Pointer(base), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file,

@@ -10,8 +10,6 @@
 namespace rgpu::emu {
 namespace {
 
-void* Pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
-
 // Lets addresses show a part of a file, without access.
 bool ShowAt(uint64_t base, int file, uint64_t offset, uint64_t bytes) {
   void* at = mmap(Pointer(base), bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, file,

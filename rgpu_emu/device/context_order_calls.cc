@@ -6,7 +6,7 @@
 namespace rgpu::emu {
 namespace {
 
-CUresult FindContext(CUcontext handle, std::shared_ptr<Context>* context) {
+CUresult LivingContext(CUcontext handle, std::shared_ptr<Context>* context) {
   *context = TheDevice().contexts.Find(Raw(handle));
   if (*context == nullptr || (*context)->dying()) return CUDA_ERROR_INVALID_CONTEXT;
   return (*context)->Status();
@@ -16,7 +16,7 @@ CUresult CheckPeer(CUcontext handle) {
   std::shared_ptr<Context> current;
   if (const CUresult bad = CurrentContext(&current); bad != CUDA_SUCCESS) return bad;
   std::shared_ptr<Context> peer;
-  const CUresult bad = FindContext(handle, &peer);
+  const CUresult bad = LivingContext(handle, &peer);
   if (bad != CUDA_SUCCESS) return bad;
   return peer == current ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
@@ -25,7 +25,7 @@ CUresult CheckPeer(CUcontext handle) {
 
 CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
   std::shared_ptr<Context> context;
-  if (const CUresult bad = FindContext(hCtx, &context); bad != CUDA_SUCCESS) return bad;
+  if (const CUresult bad = LivingContext(hCtx, &context); bad != CUDA_SUCCESS) return bad;
   const auto event = TheDevice().events.Find(Raw(hEvent));
   if (event == nullptr || event->context() != context.get()) return CUDA_ERROR_INVALID_HANDLE;
   // The records of such an event lie in streams.
@@ -56,7 +56,7 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
 
 CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {
   std::shared_ptr<Context> context;
-  if (const CUresult bad = FindContext(hCtx, &context); bad != CUDA_SUCCESS) return bad;
+  if (const CUresult bad = LivingContext(hCtx, &context); bad != CUDA_SUCCESS) return bad;
   const auto event = TheDevice().events.Find(Raw(hEvent));
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (event->shared != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
@@ -84,8 +84,8 @@ CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr s
   std::shared_ptr<Context> from;
   CopyPlan plan = Linear(dstDevice, srcDevice, ByteCount);
   CUresult result = FindStream(nullptr, &stream);
-  if (result == CUDA_SUCCESS) result = FindContext(dstContext, &to);
-  if (result == CUDA_SUCCESS) result = FindContext(srcContext, &from);
+  if (result == CUDA_SUCCESS) result = LivingContext(dstContext, &to);
+  if (result == CUDA_SUCCESS) result = LivingContext(srcContext, &from);
   if (result == CUDA_SUCCESS) {
     result = CheckPlan(&plan, PointerKind::kDevice, PointerKind::kDevice);
   }
@@ -104,8 +104,8 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdevice
   std::shared_ptr<Context> side;
   CopyPlan plan = Linear(dstDevice, srcDevice, ByteCount);
   CUresult result = FindStream(hStream, &stream);
-  if (result == CUDA_SUCCESS) result = FindContext(dstContext, &side);
-  if (result == CUDA_SUCCESS) result = FindContext(srcContext, &side);
+  if (result == CUDA_SUCCESS) result = LivingContext(dstContext, &side);
+  if (result == CUDA_SUCCESS) result = LivingContext(srcContext, &side);
   if (result == CUDA_SUCCESS) {
     result = CheckPlan(&plan, PointerKind::kDevice, PointerKind::kDevice);
   }

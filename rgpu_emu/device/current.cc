@@ -79,6 +79,12 @@ EntryGuard::~EntryGuard() {
   pthread_setcancelstate(cancel_state_, nullptr);
 }
 
+CUresult EntryGuard::LeaveInContext(CUresult error) {
+  const auto& contexts = Local().stack;
+  const bool none = contexts.empty() || contexts.back() == nullptr;
+  return Leave(none ? CUDA_ERROR_INVALID_CONTEXT : error);
+}
+
 void WatchFork() {
   pthread_atfork(nullptr, nullptr, [] { forked.store(true); });
 }

@@ -28,6 +28,9 @@ class EntryGuard : public base::EntryStatus {
       NoteFailure(result);
     return result;
   }
+  // Leaves a function that needs a current context because an argument is bad. NVIDIA's driver
+  // looks for the context first.
+  CUresult LeaveInContext(CUresult error);
 
  private:
   void NoteFailure(CUresult result) const;

@@ -56,10 +56,10 @@ CUresult cuEventDestroy_v2(CUevent hEvent) {
 }
 
 CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
+  std::shared_ptr<Stream> stream;  // it needs a context, which NVIDIA's driver looks for first
+  if (const CUresult bad = FindStream(hStream, &stream); bad != CUDA_SUCCESS) return bad;
   std::shared_ptr<Event> event;
   if (const CUresult bad = FindEvent(hEvent, &event); bad != CUDA_SUCCESS) return bad;
-  std::shared_ptr<Stream> stream;
-  if (const CUresult bad = FindStream(hStream, &stream); bad != CUDA_SUCCESS) return bad;
   if (stream->context().get() != event->context()) return CUDA_ERROR_INVALID_HANDLE;
   CUresult captured = CUDA_SUCCESS;
   if (graph::CaptureRecord(Graphs(), hEvent, SiteOf(*stream), flags, &captured)) return captured;

@@ -35,17 +35,15 @@ struct Entry {
   std::span<const uint8_t> payload;
 };
 
-Outcome Bad(const char* why) { return {CUDA_ERROR_INVALID_IMAGE, why}; }
-
 // Reads the header of an entry: u16 kind, u16, u32 header bytes, u64 payload bytes with padding,
 // u32 stored bytes, ..., u32 target at 28, u64 flags at 40, u64 plain bytes at 56.
 Outcome NextEntry(std::span<const uint8_t> fatbin, size_t* at, Entry* entry) {
   const std::span<const uint8_t> rest = fatbin.subspan(*at);
-  if (rest.size() < kEntryHeader) return Bad("a fatbin ends in the middle of an entry");
+  if (rest.size() < kEntryHeader) return Damaged("a fatbin ends in the middle of an entry");
   const auto header = Read<uint32_t>(rest, 4);
   const auto padded = Read<uint64_t>(rest, 8);
   if (header < kEntryHeader || header > rest.size() || padded > rest.size() - header) {
-    return Bad("a fatbin entry reaches past the end");
+    return Damaged("a fatbin entry reaches past the end");
   }
   entry->kind = Read<uint16_t>(rest, 0);
   entry->target = Read<uint32_t>(rest, 28);
@@ -53,7 +51,8 @@ Outcome NextEntry(std::span<const uint8_t> fatbin, size_t* at, Entry* entry) {
   entry->plain_bytes = Read<uint64_t>(rest, 56);
   const auto stored = Read<uint32_t>(rest, 16);
   const bool packed = (entry->flags & (kFlagLz4 | kFlagZstd)) != 0;
-  if (packed && stored > padded) return Bad("a compressed fatbin entry reaches into the next one");
+  if (packed && stored > padded)
+    return Damaged("a compressed fatbin entry reaches into the next one");
   entry->payload = rest.subspan(header, packed ? stored : padded);
   *at += header + padded;
   return {};
@@ -84,13 +83,13 @@ Outcome TextOf(const Entry& entry, std::vector<std::string>* ptx) {
   if ((entry.flags & kFlagLz4) != 0) {
     const uint64_t packed = std::max<uint64_t>(entry.payload.size(), kPageBytes);
     if (entry.plain_bytes > kLargestText || entry.plain_bytes / kLargestRatio > packed) {
-      return Bad(
+      return Damaged(
           "the PTX in this fatbin is larger than 64 MiB, or packed to less than a 16th of its "
           "size, which the emulated device does not unpack: build it with nvcc -no-compress");
     }
     text.resize(entry.plain_bytes);
     const std::span<uint8_t> out(reinterpret_cast<uint8_t*>(text.data()), text.size());
-    if (!Lz4Decode(entry.payload, out)) return Bad("a fatbin entry whose LZ4 data is damaged");
+    if (!Lz4Decode(entry.payload, out)) return Damaged("a fatbin entry whose LZ4 data is damaged");
   } else {
     text.assign(reinterpret_cast<const char*>(entry.payload.data()), entry.payload.size());
   }
@@ -111,9 +110,9 @@ uint64_t FatbinBytes(const uint8_t* at) {
 
 Outcome ReadFatbin(std::span<const uint8_t> fatbin, std::vector<std::string>* ptx) {
   if (fatbin.size() < 16 || FatbinBytes(fatbin.data()) != fatbin.size())
-    return Bad("a fatbin with a bad length");
+    return Damaged("a fatbin with a bad length");
   size_t at = Read<uint16_t>(fatbin, 6);
-  if (at < 16 || at > fatbin.size()) return Bad("a fatbin with a bad header");
+  if (at < 16 || at > fatbin.size()) return Damaged("a fatbin with a bad header");
   Entry best;
   uint32_t oldest = 0;  // oldest target of any PTX
   while (at < fatbin.size()) {

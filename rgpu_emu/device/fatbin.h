@@ -10,6 +10,9 @@
 
 namespace rgpu::emu {
 
+// The outcome for an image that is damaged. why: in what way.
+inline Outcome Damaged(const char* why) { return {CUDA_ERROR_INVALID_IMAGE, why}; }
+
 inline constexpr uint32_t kFatbinMagic = 0xBA55ED50;
 
 // Returns the length of the fatbin at `at`, from its header.

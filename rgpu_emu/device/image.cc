@@ -29,22 +29,20 @@ T Read(const uint8_t* at) {
 
 bool IsContainer(const uint8_t* at) { return std::memcmp(at, kContainerMagic, 8) == 0; }
 
-Outcome Bad(const char* why) { return {CUDA_ERROR_INVALID_IMAGE, why}; }
-
 Outcome ReadContainer(std::span<const uint8_t> image, ImageText* text) {
   const auto count = Read<uint32_t>(image.data() + 16);
   size_t at = kContainerHeader;
   for (uint32_t i = 0; i < count; ++i) {
-    if (image.size() - at < 4) return Bad("a linked image ends in the middle");
+    if (image.size() - at < 4) return Damaged("a linked image ends in the middle");
     const auto bytes = Read<uint32_t>(image.data() + at);
     at += 4;
-    if (image.size() - at < bytes) return Bad("a linked image ends in the middle");
+    if (image.size() - at < bytes) return Damaged("a linked image ends in the middle");
     text->ptx.emplace_back(reinterpret_cast<const char*>(image.data() + at), bytes);
     at += bytes;
   }
   if (image.size() - at >= 4)
     text->max_registers = TighterBound(text->max_registers, Read<uint32_t>(image.data() + at));
-  return text->ptx.empty() ? Bad("a linked image without PTX") : Outcome{};
+  return text->ptx.empty() ? Damaged("a linked image without PTX") : Outcome{};
 }
 
 // The text without the space and the comments at its start.
@@ -69,7 +67,7 @@ std::string_view Trimmed(std::string_view text) {
 bool LooksLikePtx(std::string_view text) { return Trimmed(text).starts_with(".version"); }
 
 Outcome ReadText(std::string_view ptx, ImageText* text) {
-  if (!LooksLikePtx(ptx)) return Bad("the image is neither PTX, nor a fatbin, nor an ELF file");
+  if (!LooksLikePtx(ptx)) return Damaged("the image is neither PTX, nor a fatbin, nor an ELF file");
   text->ptx.emplace_back(ptx);
   return {};
 }
@@ -93,7 +91,7 @@ Outcome ReadImage(const void* image, ImageText* text) {
         IsContainer(at)) {
       const auto bytes = Read<uint64_t>(at + 8);
       if (bytes < kContainerHeader || bytes > kLargestImage)
-        return Bad("a linked image with a bad length");
+        return Damaged("a linked image with a bad length");
       return ReadContainer({at, bytes}, text);
     }
   }
@@ -103,7 +101,7 @@ Outcome ReadImage(const void* image, ImageText* text) {
 }
 
 Outcome ReadSizedImage(std::span<const uint8_t> image, ImageText* text) {
-  if (image.empty()) return Bad("an empty image");
+  if (image.empty()) return Damaged("an empty image");
   if (image.size() >= 4 && Read<uint32_t>(image.data()) == kElfMagic)
     return {CUDA_ERROR_NO_BINARY_FOR_GPU, kSendPtx};
   if (image.size() >= 4 && Read<uint32_t>(image.data()) == kFatbinMagic) {
@@ -114,7 +112,7 @@ Outcome ReadSizedImage(std::span<const uint8_t> image, ImageText* text) {
   }
   if (image.size() >= kContainerHeader && IsContainer(image.data())) {
     if (Read<uint64_t>(image.data() + 8) != image.size())
-      return Bad("a linked image with a bad length");
+      return Damaged("a linked image with a bad length");
     return ReadContainer(image, text);
   }
   const auto* ptx = reinterpret_cast<const char*>(image.data());

@@ -110,7 +110,6 @@ CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData) {
 
 CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* userData,
                              unsigned int) {
-  if (callback == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return WithStream(hStream, [&](const auto& stream) {
     if (const CUresult bad = CheckStreamWait(*stream); bad != CUDA_SUCCESS) return bad;
     Command command;

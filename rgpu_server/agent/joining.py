@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
 import grpc.aio
@@ -30,7 +31,12 @@ log = logging.getLogger("rgpu.agent")
 
 HEARTBEAT_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+# An error of this server that ends a connection after so long is told again.
+_NEWS_SECONDS = 60.0
 _ENDED = "it ended the connection"
+_FAILED = "this server had an error; its log says more"
+# What a writer raises that comes to a call when that is over.
+_OVER = (asyncio.InvalidStateError, grpc.aio.AioRpcError)
 # Changes that come together are reported together.
 _GATHER_SECONDS = 0.01
 # A manager that is gone without a word is noticed after the sum of the first two.
@@ -40,6 +46,14 @@ _OPTIONS = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
 )
+
+
+class _End(NamedTuple):
+    """Why a connection ended, and whether the manager had answered. error: this server's own."""
+
+    why: str
+    joined: bool
+    error: Exception | None = None
 
 
 class Joining:
@@ -84,17 +98,23 @@ class Joining:
     async def _run(self) -> None:
         pause, said = _FIRST_PAUSE, ""
         while True:
-            why, joined = await self._once()
-            if joined:
+            began = time.monotonic()
+            end_of = await self._once()
+            if _is_news(end_of, time.monotonic() - began):
                 pause, said = _FIRST_PAUSE, ""
-            if why != said:
-                log.warning("the manager at %s: %s", self._manager, why)
-                said = why
+            if end_of.why != said:
+                self._say(end_of)
+                said = end_of.why
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _once(self) -> tuple[str, bool]:
-        """Joins, and returns why that ended, and whether the manager had answered."""
+    def _say(self, end_of: _End) -> None:
+        if end_of.error is not None:
+            log.error("the connection to the manager failed", exc_info=end_of.error)
+        log.warning("the manager at %s: %s", self._manager, end_of.why)
+
+    async def _once(self) -> _End:
+        """Joins, and returns how that ended."""
         environment = dict(os.environ)
         if self._token_file:
             environment.pop("RGPU_TOKEN", None)
@@ -106,15 +126,25 @@ class Joining:
             try:
                 await stream.run()
             except grpc.aio.AioRpcError as error:
-                return _sentence(error), stream.joined
+                return _End(_sentence(error), stream.joined)
             except asyncio.CancelledError:
                 # grpc.aio raises this as well where the manager has cancelled the call.
                 if self._leaves:
                     raise
+            except Exception as error:
+                # One report or order that fails must not keep the node out of its cluster.
+                return _End(_FAILED, stream.joined, error)
             finally:
                 self._stream = None
                 await stream.close()
-            return _ENDED, stream.joined
+            return _End(_ENDED, stream.joined)
+
+
+def _is_news(end_of: _End, seconds: float) -> bool:
+    """Returns whether all was well before a connection of so many seconds ended. An order that
+    fails here comes again with each connection, and would fill the log.
+    """
+    return end_of.joined and (end_of.error is None or seconds >= _NEWS_SECONDS)
 
 
 def _sentence(error: grpc.aio.AioRpcError) -> str:
@@ -150,6 +180,7 @@ class _Stream:
             await self._call.read()
             return
         writer = asyncio.ensure_future(self._write())
+        writer.add_done_callback(self._wrote)
         try:
             while True:
                 message = await self._call.read()
@@ -159,9 +190,16 @@ class _Stream:
         finally:
             await end([writer])
             if not writer.cancelled():
-                # InvalidStateError: the call was over when the writer came to it.
-                with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
+                with contextlib.suppress(*_OVER):
                     writer.result()
+
+    def _wrote(self, writer: asyncio.Task[None]) -> None:
+        """Ends a call for which no report can be made: without reports the manager would take this
+        node for lost, and nobody would join again.
+        """
+        error = None if writer.cancelled() else writer.exception()
+        if error is not None and not isinstance(error, _OVER):
+            self._call.cancel()
 
     async def _admitted(self) -> bool:
         """Waits until the manager has admitted this node, or has ended the call.

@@ -13,60 +13,45 @@ import ctypes
 import functools
 import os
 import resource
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any, Final
 
 # What a worker may have besides what it had at first and its lease's memory.
 OVERHEAD_BYTES: Final = 256 << 20
 # A thread of the emulated device has a stack, and windows of the kernel that it runs.
 THREAD_BYTES: Final = 8 << 20
-# No resize of a lease leads beyond this, the ceiling of the driver seam (executor/ceiling.cc).
+# Where the system does not say what a worker had at first. As executor/ceiling.cc.
 _WORKER_BYTES: Final = 4 << 30
-# NVIDIA's driver maps as much as it likes.
+# NVIDIA's driver maps as much as it likes, code and pinned memory of the program included, and most
+# of that after the ceiling is set: with the first kernel of each module.
 _DRIVER_BYTES: Final = 32 << 30
 _KIB: Final = 1024
 
 
-class Ceiling:
-    """The limit of this process. Made when the libraries are loaded, and their threads run."""
+def set_ceiling(lease_bytes: int, threads: int = 0, *, needs_driver_files: bool = False) -> bool:
+    """Sets the limit of this process, when the libraries are loaded and their threads run.
 
-    def __init__(
-        self, lease_bytes: Callable[[], int], threads: int = 0, *, needs_driver_files: bool = False
-    ) -> None:
-        """Sets the limit.
+    It is the hard limit too, so no code in this process can raise it. The daemon does when the
+    lease is made larger (`workers/process.py`).
 
-        Args:
-            lease_bytes: returns the memory of the lease, which may be resized.
-            threads: of kernels of the emulated device.
-            needs_driver_files: the driver is NVIDIA's.
-        """
-        held = None if needs_driver_files else private_bytes()
-        self._lease_bytes = lease_bytes
-        self._overhead = OVERHEAD_BYTES + threads * THREAD_BYTES + (held or 0)
-        most = _DRIVER_BYTES if needs_driver_files else _WORKER_BYTES + self._overhead
-        if held is None:
-            self._overhead = most
-        self._most = lease_bytes() + most
-        # False: the system refuses it.
-        self.holds = self._set(hard=True)
+    Args:
+        lease_bytes: the memory of the lease.
+        threads: of kernels of the emulated device.
+        needs_driver_files: the driver is NVIDIA's.
 
-    def follow(self) -> None:
-        """Gives memory back that the C library keeps, and follows a lease that was resized. Called
-        when an allocation has failed.
-        """
-        give_back()
-        self._set()
-
-    def _set(self, *, hard: bool = False) -> bool:
-        soft, before = min(self._lease_bytes() + self._overhead, self._most), _hard()
-        most = min(self._most, before) if hard else before
-        try:
-            resource.setrlimit(resource.RLIMIT_DATA, (min(soft, most), most))
-        except (OSError, ValueError, OverflowError):
-            return False
-        return True
+    Returns:
+        False if the system refuses it.
+    """
+    overhead = _DRIVER_BYTES
+    if not needs_driver_files:
+        held = private_bytes()
+        overhead = _WORKER_BYTES if held is None else held + OVERHEAD_BYTES
+        overhead += threads * THREAD_BYTES
+    most = min(lease_bytes + overhead, _hard())
+    try:
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True
 
 
 def _hard() -> int:

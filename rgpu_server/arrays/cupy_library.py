@@ -93,8 +93,9 @@ class CupyLibrary:
         if cupy_guards.has_guard(operation):
             call = self._guarded(call, row, names)
         call = with_numbers(call, operation, names, arguments, keywords)
-        changes = [at for at, name in enumerate(names) if name in row.changes]
-        return Operation(call, (*changes, *(name for name in keywords if name in row.changes)))
+        changes: list[int | str] = [at for at, name in enumerate(names) if name in row.changes]
+        changes += [name for name in keywords if name in row.changes]
+        return Operation(call, tuple(changes), draws=row.draws)
 
     def dtype(self, name: str) -> Any:
         """Returns a dtype of numbers."""

@@ -60,10 +60,10 @@ def with_numbers(
     places = {
         at: name
         for at, (name, shown) in enumerate(zip(names, arguments, strict=True))
-        if _expected(public, name) and _has_array(shown)
+        if is_number(public, name) and _has_array(shown)
     }
     words = [
-        name for name, shown in keywords.items() if _expected(public, name) and _has_array(shown)
+        name for name, shown in keywords.items() if is_number(public, name) and _has_array(shown)
     ]
     if not places and not words:
         return call
@@ -84,7 +84,7 @@ def with_numbers(
     return run
 
 
-def _expected(public: str, name: str) -> bool:
+def is_number(public: str, name: str) -> bool:
     """True if a parameter of a function is a number, or several."""
     if name not in _NAMES:
         return name == "*" and public in _SIZES

@@ -24,6 +24,13 @@ _COUNTS: Final = frozenset({"indices_or_sections", "ndim", "window_length"})
 MOST_COUNT: Final = 65536
 _MOST_NUMBER: Final = 1 << 64
 _MOST_SEARCHED: Final = 8
+# They make a source of random numbers.
+_SOURCES: Final = frozenset({"random.default_rng", "random.RandomState"})
+# They take random numbers, from a source that they are given or from CuPy's own.
+_DRAWS: Final = frozenset({
+    "cupyx.scipy.sparse.rand", "cupyx.scipy.sparse.random", "cupyx.scipy.sparse.random_array",
+    "cupyx.scipy.sparse.linalg.eigsh", "cupyx.scipy.sparse.linalg.svds",
+})  # fmt: skip
 _SUBSCRIPTS: Final = re.compile(r"[A-Za-z., >\-]{0,256}")
 # Source of kernels and their names: whatever text they are, NVRTC reads it.
 _FREE_TEXT: Final = {"kernel.compile": frozenset({"source", "name", "options"})}
@@ -46,6 +53,12 @@ class Row:
     rest: bool
     changes: tuple[str, ...]
     ufunc: int
+
+    @property
+    def draws(self) -> bool:
+        """True if the function takes random numbers, or seeds their source."""
+        random = self.public.startswith("random.") and self.public not in _SOURCES
+        return random or self.public in _DRAWS
 
     def named(self, at: int) -> str:
         """Returns the name of a positional argument's parameter.

@@ -79,9 +79,9 @@ class Engine:
         self._templates = Definitions(library, self._failure)
         self._number = 0
         # The first failure since the program was told of one. The program goes on as if nothing had
-        # failed, so changes in place that it issues are not executed until it knows.
+        # failed, so what it issues that changes arrays or generators is left out until it knows.
         self._unseen: Failure | None = None
-        # The same, once a change in place has failed or was not executed: every value that the
+        # The same, once such a change has failed or was not executed: every value that the
         # program reads would show old elements.
         self._untold: Failure | None = None
         self._left = 0
@@ -161,10 +161,11 @@ class Engine:
         """Leaves out an operation behind a failure that the program does not know of, as if the
         failure had been raised where it happened. Returns False if the operation is to be executed.
 
-        A change in place is left out. So is, behind one that was, whatever reads elements.
+        A change in place is left out, and so is a draw of random numbers, so that who tries again
+        draws the same ones. Behind one that was left out, so is whatever reads elements.
         """
         if isinstance(template, Template):
-            changes = bool(template.changed) or not ids
+            changes = template.changes or not ids
             if not template.operation.reads:
                 return False
             if not changes and (self._untold is None or not template.takes_objects):
@@ -223,7 +224,8 @@ class Engine:
             # The values behind the one that failed have not been looked at.
             if at < len(slots) and type(slots[at]) is int and slots[at] in self._objects:
                 self._spoil(slots[at], poison)
-        if changed or not ids:
+        left_out = failed.inherited and isinstance(template, Template) and template.changes
+        if changed or left_out or not ids:
             self._untold = self._untold or failure
         elif failed.inherited:
             return

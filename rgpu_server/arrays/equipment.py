@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rgpu_common.arrays.seams import Seam
 from rgpu_common.errors import MissingPartError
-from rgpu_server.arrays.ceiling import Ceiling
+from rgpu_server.arrays.ceiling import give_back, set_ceiling
 from rgpu_server.arrays.confine import NUMPY, confine, preload, single_thread, use_threads
 from rgpu_server.arrays.host_memory import keep_freed_memory
 from rgpu_server.arrays.ledger import Ledger
@@ -73,19 +73,26 @@ class Loaded:
 
         cupy_rows.rows()
         preload((*NUMPY, *_SCIPY))
+        from rgpu_server.arrays.source_compiler import SourceCompiler
+
+        self._compiler = SourceCompiler()
         if self._emulated:
             from rgpu_server.arrays import cupy_leased, kernels, memory  # noqa: F401
-            from rgpu_server.arrays.source_compiler import SourceCompiler
-
-            self._compiler = SourceCompiler()
         else:
-            from rgpu_server.arrays import real_cupy  # noqa: F401
+            from rgpu_server.arrays import real_cupy, real_kernels  # noqa: F401
 
             preload(("cupy", "cupyx.scipy.special", "cupyx.scipy.ndimage", "cupyx.scipy.signal"))
 
     def confine(self) -> str:
-        """Gives up the rights of the process; returns the report for READY."""
-        return confine(needs_driver_files=not self._emulated)
+        """Gives up the rights of the process; returns the report for READY, which names what the
+        compiler of kernels lacks, too.
+
+        Raises:
+            CompilerLostError: the compiler has ended.
+        """
+        report = confine(needs_driver_files=not self._emulated)
+        compiler = "" if self._compiler is None else self._compiler.report()
+        return "; ".join(filter(None, (report, compiler)))
 
     def use_threads(self) -> None:
         """Starts the threads that the libraries compute with, and lets each take the memory that it
@@ -123,18 +130,16 @@ class Loaded:
         if self.seam is Seam.TORCH:
             from rgpu_server.arrays.torch_library import TorchLibrary
 
-            ceiling = self._ceiling(ledger, 0)
+            self._set_ceiling(ledger, 0)
             total, threads = setup.memory_limit_bytes, _cpus()
-            return Equipment(TorchLibrary(ledger, total, threads, ceiling.follow), gate)
+            return Equipment(TorchLibrary(ledger, total, threads, give_back), gate)
         library = self._cupy(page, ledger, gate, setup)
-        self._ceiling(ledger, _cpus())
+        self._set_ceiling(ledger, _cpus())
         return Equipment(library, gate)
 
-    def _ceiling(self, ledger: Ledger, threads: int) -> Ceiling:
-        made = Ceiling(lambda: ledger.limit, threads, needs_driver_files=not self._emulated)
-        if not made.holds:
+    def _set_ceiling(self, ledger: Ledger, threads: int) -> None:
+        if not set_ceiling(ledger.limit, threads, needs_driver_files=not self._emulated):
             log.info("this worker has no limit on its own memory (RLIMIT_DATA)")
-        return made
 
     def _clock(self, setup: Setup) -> Clock | None:
         """Returns what measures the device; None: operations are complete when they return."""
@@ -145,19 +150,22 @@ class Loaded:
         return EventClock(Device(self._device, setup.ordinal))
 
     def _cupy(self, page: int, ledger: Ledger, gate: Turns, setup: Setup) -> Library:
+        from rgpu_server.arrays.device import Device
+
+        device = Device(self._device, setup.ordinal)
+        self._compiler.share(setup.places_fd)
         if not self._emulated:
             from rgpu_server.arrays.real_cupy import RealCupy
+            from rgpu_server.arrays.real_kernels import CupyKernels
 
-            return RealCupy(import_module("cupy"), ledger)
+            cupy = import_module("cupy")
+            return RealCupy(cupy, ledger, CupyKernels(cupy, device, self._compiler, gate))
         from rgpu_server.arrays.cupy_leased import LeasedCupy
-        from rgpu_server.arrays.device import Device
         from rgpu_server.arrays.kernels import Kernels
         from rgpu_server.arrays.memory import ArrayMemory
 
-        device = Device(self._device, setup.ordinal)
         memory = ArrayMemory(page, setup.slot, device.functions())
         memory.install()
-        self._compiler.share(setup.places_fd)
         kernels = Kernels(device, memory, ledger, self._compiler, gate)
         return LeasedCupy(kernels, memory, ledger)
 

@@ -1,7 +1,8 @@
 """The headers of CUDA that the source of a kernel may include.
 
 The compiler can open no file, so it gets the headers with the source: those that the source names,
-and those that they name, from NVIDIA's package and CuPy's. No other folder is looked in.
+and those that they name. They come from NVIDIA's packages, CuPy's and CUDA's toolkit, and from no
+other folder.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from rgpu_server.arrays.nvrtc import toolkit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,4 +101,4 @@ def _installed() -> list[Path]:
         spec = find_spec(package)
         roots = spec.submodule_search_locations if spec is not None else None
         found += [Path(root) / folder for root in roots or []]
-    return found
+    return [*found, toolkit() / "include", toolkit() / "include" / "cccl"]

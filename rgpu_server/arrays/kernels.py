@@ -13,15 +13,14 @@ and that each array lies in the session's memory.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import weakref
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from rgpu_server.arrays.kernel_sources import KernelOperations
-from rgpu_server.arrays.nvrtc import SourceError
+from rgpu_server.arrays.modules import Modules
+from rgpu_server.arrays.nvrtc import PTX
 
 if TYPE_CHECKING:
     from rgpu_server.arrays.device import Device, Parameter
@@ -31,21 +30,10 @@ if TYPE_CHECKING:
     from rgpu_server.arrays.memory import ArrayMemory
     from rgpu_server.arrays.source_compiler import SourceCompiler
 
-_MOST_MODULES: Final = 256
 _MOST_VALUES: Final = 512
-_FILE: Final = "kernel.cu"
 _UNSIGNED: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _SIGNED: Final = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 _SCALARS: Final = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
-
-
-class CompileException(Exception):
-    """A source was refused. The text is the compiler's log, as CuPy's exception of that name has
-    it.
-    """
-
-    # The client raises the class of this name.
-    __module__ = "cupy.cuda.compiler"
 
 
 class Module:
@@ -113,8 +101,8 @@ class Kernels(KernelOperations):
             gate: given back while a source is compiled, because that is no work of the device.
         """
         self._device, self.memory, self.ledger = device, memory, ledger
-        self._compiler, self._gate = compiler, gate
-        self._modules: OrderedDict[Any, tuple[Module, dict[str, str]]] = OrderedDict()
+        major, minor = device.capability
+        self._modules = Modules(compiler, f"{PTX}{major}{minor}", self._loaded, gate)
 
     def compiled(self, wanted: Source) -> Kernel:
         """Returns a kernel of a source.
@@ -124,7 +112,7 @@ class Kernels(KernelOperations):
             DeviceError: there is no kernel of this name, or the device refuses the code.
             MemoryError: the lease has no room for the code.
         """
-        module, names = self._module(wanted)
+        module, names = self._modules.find(wanted)
         return Kernel(self._device, module, wanted.name, names.get(wanted.name, wanted.name))
 
     def launch(self, kernel: Any, grid: Any, block: Any, args: Any = (), shared: Any = 0) -> None:
@@ -161,30 +149,8 @@ class Kernels(KernelOperations):
         ]
         self._device.launch(kernel.function, _shape(grid), _shape(block), shared, values)
 
-    def _module(self, wanted: Source) -> tuple[Module, dict[str, str]]:
-        # Not the source itself, which may be long.
-        key = (hashlib.sha256(wanted.text).digest(), wanted.options, *wanted.expressions)
-        found = self._modules.get(key)
-        if found is not None:
-            self._modules.move_to_end(key)
-            return found
-        major, minor = self._device.capability
-        architecture = f"--gpu-architecture=compute_{major}{minor}"
-        if self._gate is not None:
-            self._gate.leave()
-        try:
-            options = (architecture, *wanted.options)
-            done = self._compiler.compile(wanted.text, _FILE, options, wanted.expressions)
-            found = Module(self._device, self.ledger, done.ptx), done.names
-        except SourceError as error:
-            raise CompileException(str(error)) from None
-        finally:
-            if self._gate is not None:
-                self._gate.enter()
-        self._modules[key] = found
-        if len(self._modules) > _MOST_MODULES:
-            self._modules.popitem(last=False)
-        return found
+    def _loaded(self, ptx: bytes) -> Module:
+        return Module(self._device, self.ledger, ptx)
 
     def _value(self, kernel: Kernel, at: int, given: Any, parameter: Parameter) -> Any:
         if isinstance(given, np.ndarray):

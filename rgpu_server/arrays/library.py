@@ -41,12 +41,13 @@ class Operation:
 
     call: executes it. changes: the positions of arguments, and the names of keywords, that it
     changes in place. reads: False if neither results nor changes have to do with any elements, as
-    those of a view.
+    those of a view. draws: it takes random numbers, which changes the state of a generator.
     """
 
     call: Callable[..., Any]
     changes: tuple[int | str, ...] = ()
     reads: bool = True
+    draws: bool = False
 
 
 def plain_words(error: Exception) -> str:

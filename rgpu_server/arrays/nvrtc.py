@@ -1,8 +1,9 @@
-"""NVRTC by ctypes: CUDA C++ to PTX."""
+"""NVRTC by ctypes: CUDA C++ to PTX, or to the code of one device."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -11,6 +12,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+# The option for the code of a device of that compute capability, and for PTX.
+CODE, PTX = "--gpu-architecture=sm_", "--gpu-architecture=compute_"
 
 
 class NvrtcMissingError(RuntimeError):
@@ -23,11 +28,11 @@ class SourceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """ptx: ends with a zero byte. names: the name in the PTX of each name expression. log: the
-    warnings.
+    """code: PTX, which ends with a zero byte, or a device's code. names: what it calls each name
+    expression. log: the warnings.
     """
 
-    ptx: bytes
+    code: bytes
     names: dict[str, str]
     log: str
 
@@ -48,7 +53,8 @@ class Nvrtc:
                 ctypes.CDLL(str(part))
             (found,) = sorted(folder.glob("libnvrtc.so.*"))[-1:]
             self._library = ctypes.CDLL(str(found))
-        except (OSError, ValueError) as error:
+            self._capabilities = self._known_capabilities()
+        except (OSError, ValueError, AttributeError, SourceError) as error:
             raise NvrtcMissingError(f"NVRTC in {folder} cannot be loaded: {error}") from None
 
     def compile(
@@ -64,7 +70,8 @@ class Nvrtc:
         Args:
             source: CUDA C++.
             file: the name that the log gives the source.
-            options: NVRTC's.
+            options: NVRTC's. With CODE a device's code is made, which a driver takes also if it is
+                older than NVRTC's PTX; or PTX, for a device that is newer than NVRTC.
             expressions: names of kernels as C++ has them, as `scale<float>`.
             headers: what the source includes, by the names by which it does.
 
@@ -79,13 +86,34 @@ class Nvrtc:
         self._check(create(byref(program), c_char_p(source), file.encode(), count, texts, names))
         for one in expressions:
             self._check(self._library.nvrtcAddNameExpression(program, one.encode()))
+        options = [self._known(one) for one in options]
         words = (c_char_p * max(len(options), 1))(*(one.encode() for one in options))
         failed = self._library.nvrtcCompileProgram(program, c_int(len(options)), words)
         log = self._taken("ProgramLog", program).rstrip(b"\0").decode(errors="replace")
         if failed:
             raise SourceError(log or self._words(failed))
         lowered = {one: self._lowered(program, one) for one in expressions}
-        return Compiled(self._taken("PTX", program), lowered, log)
+        what = "CUBIN" if any(one.startswith(CODE) for one in options) else "PTX"
+        return Compiled(self._taken(what, program), lowered, log)
+
+    def _known(self, option: str) -> str:
+        """Returns an option. For a device that NVRTC does not know, CODE becomes PTX for the latest
+        earlier one that it knows; the driver makes the device's code of it.
+        """
+        if not option.startswith(CODE):
+            return option
+        wanted = int(option.removeprefix(CODE))
+        earlier = [one for one in self._capabilities if one < wanted]
+        # If there is no earlier one, NVRTC is too new for the device, and its log says so.
+        return option if wanted in self._capabilities or not earlier else f"{PTX}{earlier[-1]}"
+
+    def _known_capabilities(self) -> list[int]:
+        """Returns the compute capabilities that NVRTC knows, as 90 for 9.0, the least first."""
+        count = c_int()
+        self._check(self._library.nvrtcGetNumSupportedArchs(byref(count)))
+        found = (c_int * count.value)()
+        self._check(self._library.nvrtcGetSupportedArchs(found))
+        return sorted(found)
 
     def _lowered(self, program: c_void_p, expression: str) -> str:
         name = c_char_p()
@@ -109,13 +137,21 @@ class Nvrtc:
         return str((words(c_int(result)) or b"").decode())
 
 
+def toolkit() -> Path:
+    """Returns where CUDA's toolkit is if it was not installed by pip, as CuPy looks for it."""
+    return Path(os.environ.get("CUDA_PATH") or "/usr/local/cuda")
+
+
 def _folder() -> Path:
-    """Returns the folder of NVIDIA's package with NVRTC."""
+    """Returns the folder with NVRTC: of NVIDIA's package, or else of the toolkit."""
     spec = find_spec("nvidia")
     for root in (spec.submodule_search_locations or []) if spec is not None else []:
         for part in sorted(Path(root).glob("*/lib/libnvrtc.so.*"), reverse=True):
             return part.parent
+    if any((toolkit() / "lib64").glob("libnvrtc.so.*")):
+        return toolkit() / "lib64"
     raise NvrtcMissingError(
-        "this GPU node has no NVRTC, which compiles the source of kernels; "
-        "install nvidia-cuda-nvrtc beside rgpu-cuda[server] there"
+        "this GPU node has no NVRTC, which compiles the source of kernels: install "
+        "nvidia-cuda-nvrtc and nvidia-cuda-runtime beside rgpu-cuda[server] there, or name CUDA's "
+        "toolkit in CUDA_PATH"
     )

@@ -54,7 +54,7 @@ _WARM_UP: Final = b"__global__ void warm_up() {}"
 class Status(IntEnum):
     """The first byte of an answer, and what follows.
 
-    DONE: PTX, names, log. REFUSED: the compiler's log. FAILED: a sentence. REPORT: the measures
+    DONE: code, names, log. REFUSED: the compiler's log. FAILED: a sentence. REPORT: the measures
     that are missing.
     """
 
@@ -170,7 +170,7 @@ def _answer_of(nvrtc: Nvrtc, fields: Sequence[Any], included: Mapping[str, bytes
         done = nvrtc.compile(source, file, options, expressions, included)
     except SourceError as error:
         return b"".join((bytes([Status.REFUSED]), msgpack.packb(str(error))))
-    return b"".join((bytes([Status.DONE]), msgpack.packb([done.ptx, done.names, done.log])))
+    return b"".join((bytes([Status.DONE]), msgpack.packb([done.code, done.names, done.log])))
 
 
 def _write(pipe: int, data: bytes) -> None:

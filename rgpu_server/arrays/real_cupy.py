@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rgpu_server.arrays.cupy_library import CupyLibrary
-from rgpu_server.arrays.real_kernels import CupyKernels
+from rgpu_server.arrays.real_kernels import Kernel
 
 if TYPE_CHECKING:
     from rgpu_server.arrays.ledger import Ledger
+    from rgpu_server.arrays.real_kernels import CupyKernels
 
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 
@@ -51,9 +52,8 @@ class ChargedSegments:
 class RealCupy(CupyLibrary):
     """CupyLibrary with CuPy, whose pool is charged to a ledger."""
 
-    def __init__(self, cupy: Any, ledger: Ledger) -> None:
-        kernels = CupyKernels(cupy)
-        super().__init__(ledger.limit, cupy, kernels.operations(), (cupy.RawKernel,))
+    def __init__(self, cupy: Any, ledger: Ledger, kernels: CupyKernels) -> None:
+        super().__init__(ledger.limit, cupy, kernels.operations(), (Kernel,))
         self._ledger = ledger
         self._segments = ChargedSegments(cupy, ledger)
         segments = self._segments

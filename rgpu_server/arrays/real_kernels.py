@@ -1,20 +1,53 @@
-"""The operations on kernels where CuPy itself compiles and launches them."""
+"""The operations on kernels where CuPy itself launches them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rgpu_server.arrays.kernel_sources import KernelOperations
+from rgpu_server.arrays.modules import Modules
+from rgpu_server.arrays.nvrtc import CODE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rgpu_server.arrays.device import Device
+    from rgpu_server.arrays.engine import Gate
     from rgpu_server.arrays.kernel_sources import Source
+    from rgpu_server.arrays.source_compiler import SourceCompiler
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel that can be launched.
+
+    name: as the client named it. attributes: by CuPy's names. function: CuPy's. module: has it.
+    """
+
+    name: str
+    attributes: Mapping[str, int]
+    function: Any
+    module: Any
 
 
 class CupyKernels(KernelOperations):
-    """Compiles and launches with CuPy. cupy: the imported module."""
+    """Launches with CuPy what a process beside the worker has compiled."""
 
-    def __init__(self, cupy: Any) -> None:
-        self._cupy = cupy
+    def __init__(
+        self, cupy: Any, device: Device, compiler: SourceCompiler, gate: Gate | None = None
+    ) -> None:
+        """Makes them.
+
+        Args:
+            cupy: the imported module.
+            device: the one that CuPy uses.
+            compiler: compiles the sources.
+            gate: see `Modules`.
+        """
+        self._cupy, self._device = cupy, device
+        major, minor = device.capability
+        self._modules = Modules(compiler, f"{CODE}{major}{minor}", self._loaded, gate)
 
     def compile(self, source: Any, name: Any, options: Any = (), backend: Any = "nvrtc") -> Any:
         """See `KernelOperations.compile`. A long source is an array of CuPy."""
@@ -26,19 +59,13 @@ class CupyKernels(KernelOperations):
         """Returns a kernel of a source.
 
         Raises:
-            UnicodeDecodeError: the source is no UTF-8.
             cupy.cuda.compiler.CompileException: the source has an error.
+            cupy.cuda.driver.CUDADriverError: there is no kernel of this name, or the device refuses
+                the code.
         """
-        module = self._cupy.RawModule(
-            code=wanted.text.decode(),
-            options=wanted.options,
-            backend="nvrtc",
-            name_expressions=list(wanted.expressions) or None,
-        )
-        kernel = module.get_function(wanted.name)
-        # The compiler is asked for nothing before this.
-        kernel.compile()
-        return kernel
+        module, names = self._modules.find(wanted)
+        function = module.get_function(names.get(wanted.name, wanted.name))
+        return Kernel(wanted.name, self._device.attributes(function.ptr), function, module)
 
     def launch(self, kernel: Any, grid: Any, block: Any, args: Any = (), shared: Any = 0) -> None:
         """Launches a kernel.
@@ -46,6 +73,11 @@ class CupyKernels(KernelOperations):
         Raises:
             TypeError: it is no kernel.
         """
-        if not isinstance(kernel, self._cupy.RawKernel):
+        if not isinstance(kernel, Kernel):
             raise TypeError("only what kernel.compile returns can be launched")
-        kernel(tuple(grid), tuple(block), tuple(args), shared_mem=int(shared))
+        kernel.function(tuple(grid), tuple(block), tuple(args), shared_mem=int(shared))
+
+    def _loaded(self, code: bytes) -> Any:
+        module = self._cupy.cuda.Module()
+        module.load(code)
+        return module

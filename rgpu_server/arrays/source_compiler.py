@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import select
 import socket
@@ -18,12 +17,15 @@ import msgpack
 
 from rgpu_server.arrays.nvrtc import Compiled, SourceError
 from rgpu_server.arrays.nvrtc_server import LENGTH, MOST_ANSWER_BYTES, MOST_REQUEST_BYTES, Status
+from rgpu_server.arrays.places import Places
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
 _T = TypeVar("_T")
 _START_SECONDS = 60
+# As long as a request of the compiler of PTX waits (rgpu_emu/compile_schedule.py).
+_WAIT_SECONDS = 600.0
 _CHUNK = 1 << 20
 # The process keeps the environment that a clean worker has.
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LANG")
@@ -36,20 +38,23 @@ class CompilerLostError(RuntimeError):
 class SourceCompiler:
     """Compiles CUDA C++ in a process beside this one. Callable in any thread, one at a time."""
 
-    def __init__(self, memory_bytes: int = 2 << 30, seconds: int = 60) -> None:
+    def __init__(
+        self, memory_bytes: int = 2 << 30, seconds: int = 60, wait_seconds: float = _WAIT_SECONDS
+    ) -> None:
         """Starts the process, which a worker does before it gives up its rights.
 
         Args:
             memory_bytes: bounds the address space of one compilation.
             seconds: bounds the processor time of one compilation.
+            wait_seconds: bounds the wait for a place.
 
         Raises:
             CompilerLostError: it cannot be started.
         """
-        self._seconds = seconds
+        self._seconds, self._wait_seconds = seconds, wait_seconds
         self._lock = threading.Lock()
         self._report: str | None = None
-        self._places = -1
+        self._places: Places | None = None
         self._line, theirs = socket.socketpair()
         # A confined process cannot change this any more: Python does it by ioctl.
         self._line.setblocking(False)
@@ -87,7 +92,7 @@ class SourceCompiler:
 
         places: the file of the places, as `AssignFds` has it; -1: there are none to wait for.
         """
-        self._places = places
+        self._places = Places(places) if places >= 0 else None
 
     def compile(
         self, source: bytes, file: str, options: Sequence[str], expressions: Sequence[str] = ()
@@ -98,7 +103,8 @@ class SourceCompiler:
             SourceError: the source has an error; the text is the compiler's log.
             ValueError: the source is too long.
             CompilerLostError: the process has ended.
-            RuntimeError: the compiler took too long, or too much memory, or is not installed.
+            RuntimeError: the compiler took too long, or too much memory, or is not installed, or no
+                place became free in time.
         """
         request: bytes = msgpack.packb([source, file, list(options), list(expressions)])
         if len(request) > MOST_REQUEST_BYTES:
@@ -111,8 +117,8 @@ class SourceCompiler:
             raise SourceError(body)
         if status != Status.DONE:
             raise RuntimeError(body)
-        ptx, names, log = body
-        return Compiled(ptx, names, log)
+        code, names, log = body
+        return Compiled(code, names, log)
 
     def close(self) -> None:
         """Ends the process. A worker need not call it: the process ends with its socket."""
@@ -125,17 +131,10 @@ class SourceCompiler:
             _, self._report = self._received()
         return self._report
 
-    @contextlib.contextmanager
-    def _place(self) -> Iterator[None]:
-        """Waits for a place, and keeps it. The system frees it where this process ends."""
-        if self._places < 0:
-            yield
-            return
-        at = _locked(self._places)
-        try:
-            yield
-        finally:
-            fcntl.lockf(self._places, fcntl.LOCK_UN, 1, at)
+    def _place(self) -> contextlib.AbstractContextManager[None]:
+        if self._places is None:
+            return contextlib.nullcontext()
+        return self._places.place(self._wait_seconds)
 
     def _asked(self, request: bytes) -> tuple[int, Any]:
         # The other end has a bound of its own for each source.
@@ -184,16 +183,3 @@ class SourceCompiler:
         return CompilerLostError(
             "the compiler of this session's kernels has ended; open a new session"
         )
-
-
-def _locked(places: int) -> int:
-    """Locks a byte of a file that no other process has locked; returns its place."""
-    count = os.fstat(places).st_size
-    for at in range(count):
-        with contextlib.suppress(BlockingIOError, PermissionError):
-            fcntl.lockf(places, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
-            return at
-    # Those that wait are spread over the places, so none waits for all the others.
-    at = os.getpid() % count
-    fcntl.lockf(places, fcntl.LOCK_EX, 1, at)
-    return at

@@ -6,16 +6,25 @@ the same memory would change them after the check.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from rgpu_server.arrays.cupy_numbers import is_number
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     Given = dict[str, Any]
     Guard = Callable[[Given], None]
 
+# Modules of which SciPy computes much in C. It multiplies the sizes that it is given by those of
+# elements there, or by each other, and a product that wraps around becomes the size of a buffer.
+_IN_C: Final = ("cupyx.scipy.ndimage.", "cupyx.scipy.signal.")
+_MOST_SIZE: Final = 1 << 31
+# Their parameters that SciPy writes results to. It reads some of those back: labels, as places.
+_WRITTEN: Final = ("output", "distances", "indices")
 # SciPy makes an integer of a coordinate. Beyond this, what it computes is not exact.
 _MOST_COORDINATE: Final = float(1 << 40)
 _REFLECTED: Final = ("reflect", "grid-mirror")
@@ -25,9 +34,13 @@ _FILLED: Final = ("constant", "grid-constant", "nearest")
 
 def guarded(public: str, names: Sequence[str], call: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a call that checks its arguments first, if the library does not."""
-    guard = _GUARDS.get(public)
-    if guard is None:
+    found = _GUARDS.get(public)
+    guards = [] if found is None else [found]
+    if public.startswith(_IN_C):
+        guards += [_sizes(public), _own_places]
+    if not guards:
         return call
+    guard = _all(*guards)
 
     def run(*arguments: Any, **keywords: Any) -> Any:
         given = dict(zip(names, arguments, strict=True)) | keywords
@@ -35,6 +48,45 @@ def guarded(public: str, names: Sequence[str], call: Callable[..., Any]) -> Call
         return call(*[given[name] for name in names], **{name: given[name] for name in keywords})
 
     return run
+
+
+def _sizes(public: str) -> Guard:
+    """Returns the guard of a function's parameters that are numbers."""
+
+    def guard(given: Given) -> None:
+        for name, value in given.items():
+            if is_number(public, name):
+                good = all(abs(one) < _MOST_SIZE for one in _integers(value))
+                _require(good, f"{name} must be below {_MOST_SIZE}")
+
+    return guard
+
+
+def _integers(value: Any) -> Iterator[int]:
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from _integers(one)
+
+
+def _own_places(given: Given) -> None:
+    """Each element of a result has a place of its own: what SciPy reads back is what it wrote."""
+    for name in _WRITTEN:
+        value: Any = given.get(name)
+        if isinstance(value, np.ndarray):
+            _require(_is_apart(value), f"elements of {name} lie in the same memory: give a copy")
+
+
+def _is_apart(array: np.ndarray[Any, Any]) -> bool:
+    """True if no two elements overlap. Steps of one dimension are not between those of another."""
+    pairs = zip(array.strides, array.shape, strict=True)
+    end = array.itemsize
+    for step, count in sorted((abs(step), count) for step, count in pairs if count > 1):
+        if step < end:
+            return False
+        end += step * (count - 1)
+    return True
 
 
 def _accumulate(given: Given) -> None:
@@ -200,9 +252,13 @@ def _filters(given: Given) -> None:
 
 def _windows(given: Given) -> None:
     """SciPy returns what lay in memory if a window is of a negative size."""
-    sizes = given.get("kernel_size")
-    good = sizes is None or bool((np.asarray(sizes) > 0).all())
-    _require(good, "the sizes in kernel_size must be positive")
+    sizes = list(_integers(given.get("kernel_size")))
+    _require(all(one > 0 for one in sizes), "the sizes in kernel_size must be positive")
+    # A single size is good for both dimensions.
+    product = math.prod(sizes if len(sizes) > 1 else 2 * sizes)
+    _require(
+        product < _MOST_SIZE, f"the window of kernel_size must have below {_MOST_SIZE} elements"
+    )
 
 
 def _require(holds: bool, what: str) -> None:

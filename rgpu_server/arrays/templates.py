@@ -43,6 +43,11 @@ class Template:
     parts: int
 
     @property
+    def changes(self) -> bool:
+        """True if a run leaves something else than it found: what it is given, or a generator."""
+        return bool(self.changed) or self.operation.draws
+
+    @property
     def takes_objects(self) -> bool:
         """True if a run names objects of the session."""
         return any(slot.kind == Tag.SLOT_OBJECT for slot in self.slots)

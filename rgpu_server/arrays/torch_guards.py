@@ -2,7 +2,8 @@
 
 Some operators trust what comes to them, because autograd or another operator made it: indices,
 sizes that belong together, statistics of a forward pass. On the CPU, a wrong one reads or writes
-anywhere in the process. These guards look first. A GPU's memory is guarded by its driver.
+anywhere in the process. These guards look first. A GPU's memory is guarded by its driver; a node
+with a GPU computes on its CPU too, with the tensors that a session has there.
 
 A guard looks at a copy where the operator writes to the memory that an index lies in: it would
 write a result there before it reads the index.
@@ -37,13 +38,17 @@ GUARDS: dict[str, Guard] = {
 }
 
 
-def guarded(name: str, call: Callable[..., Any], schema: Any) -> Callable[..., Any]:
+def guarded(
+    name: str, call: Callable[..., Any], schema: Any, *, gpu: bool = False
+) -> Callable[..., Any]:
     """Returns a call of an operator that looks at its arguments first.
 
     Args:
         name: the operator, as `aten::lcm.out`. Its overloads may have one guard.
         call: executes it.
         schema: gives the names and defaults of arguments.
+        gpu: the node has a GPU. An operator that the GPU executes is not looked at, one that the
+            node's processor executes is.
     """
     full = name.removeprefix("aten::")
     guard = GUARDS.get(full) or GUARDS.get(full.partition(".")[0])
@@ -54,6 +59,8 @@ def guarded(name: str, call: Callable[..., Any], schema: Any) -> Callable[..., A
     written = [one.name for one in schema.arguments if _is_written(one)]
 
     def run(*arguments: Any, **keywords: Any) -> Any:
+        if gpu and not _on_host([*arguments, *keywords.values()]):
+            return call(*arguments, **keywords)
         given = {**defaults, **dict(zip(names, arguments, strict=False)), **keywords}
         try:
             if written:
@@ -66,6 +73,13 @@ def guarded(name: str, call: Callable[..., Any], schema: Any) -> Callable[..., A
         return call(*positional, **{one: given[one] for one in keywords})
 
     return run
+
+
+def _on_host(values: Sequence[Any]) -> bool:
+    """True if the CPU executes an operator with these arguments. A number may lie there anyway."""
+    tensors = [one for value in values for one in _tensors(value)]
+    there = [one for one in tensors if one.device.type == "cpu"]
+    return any(one.dim() for one in there) or len(there) == len(tensors)
 
 
 def _is_written(argument: Any) -> bool:

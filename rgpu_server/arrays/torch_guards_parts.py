@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 torch: Any = import_module("torch")
 
+_MOST_REPEATED = float(1 << 60)
 _SIGNED = (torch.int64, torch.int32, torch.int16, torch.int8)
 _INDICES = "the indices of an embedding"
 _OFFSETS = "the offsets of bags"
@@ -83,6 +84,19 @@ def _maxima(given: Given, gradient: Any) -> None:
     of_maximum = 2
     if given["mode"] == of_maximum and "maximum_indices" in given:
         same_shape(given["maximum_indices"], gradient, "the indices of maxima and the gradient")
+
+
+def _repeats(given: Given) -> None:
+    """repeats: counts, which PyTorch adds up without looking whether the sum still fits, and writes
+    results for before it sees that one is negative.
+    """
+    counts = given["repeats"]
+    if isinstance(counts, int):
+        return  # PyTorch makes a list of it, and calls the operator again
+    require(counts.dtype in (torch.int64, torch.int32), "counts of repeats are int64 or int32")
+    if counts.numel():
+        require(int(counts.min()) >= 0, "counts of repeats are numbers from 0")
+        require(float(counts.double().sum()) < _MOST_REPEATED, "there are too many repeats")
 
 
 def _segments(given: Given) -> None:
@@ -229,6 +243,12 @@ def _projections(given: Given) -> None:
     require(good, "the width of projections is no multiple of the heads")
 
 
+def _heads(given: Given) -> None:
+    """PyTorch divides the width of the projections by the number of heads."""
+    heads = given.get("num_heads", given.get("num_head", 0))
+    require(heads > 0, "attention has at least one head")
+
+
 def _weight_norm(given: Given) -> None:
     """v: any shape, contiguous; g: its first or last dimension, with the others 1."""
     value, dim = given.get("v", given.get("saved_v")), given["dim"]
@@ -293,6 +313,7 @@ GUARDS: dict[str, Guard] = {
         ("_embedding_bag_backward", "_embedding_bag_dense_backward",
          "_embedding_bag_per_sample_weights_backward"), _bags_backward,
     ),
+    "repeat_interleave": _repeats,
     "segment_reduce": _segments,
     "_segment_reduce_backward": _segments_backward,
     "linalg_ldl_solve": _symmetric,
@@ -309,6 +330,7 @@ GUARDS: dict[str, Guard] = {
     "_foreach_copy": _pairs,
     "range": _range,
     "_transform_bias_rescale_qkv": _projections,
+    **dict.fromkeys(("_native_multi_head_attention", "_transformer_encoder_layer_fwd"), _heads),
     **dict.fromkeys(("_weight_norm_interface", "_weight_norm_interface_backward"), _weight_norm),
     "smooth_l1_loss_backward": _smooth_backward,
     **dict.fromkeys(("lcm", "lcm_"), _common_multiple),

@@ -82,15 +82,17 @@ class TorchLibrary:
         check(schema, arguments, given)
         call = operator._op
         if not self._cuda:
-            # On a GPU a wild access ends the session's context; here it would reach the process.
-            call = guarded(operation, STAND_INS.get(operation, call), schema)
+            call = STAND_INS.get(operation, call)
+        # On a GPU a wild access ends the session's context; a CPU's would reach the process.
+        call = guarded(operation, call, schema, gpu=self._cuda)
         pick = fresh_results(schema)
         spare = SPARE_RESULTS.get(operation, ())
         run = self._with_layouts(call, pick, spare) if layouts is not None else _plain(call, pick)
         changed = changed_arguments(schema)
         if may_grow(schema):
             run = self._settled(run, changed)
-        return Operation(self._with_room(run, again=not changed), changed)
+        draws = torch.Tag.nondeterministic_seeded in operator.tags
+        return Operation(self._with_room(run, again=not changed), changed, draws=draws)
 
     def dtype(self, name: str) -> Any:
         """See `Library.dtype`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rgpu_common.crowds import FairStore
 from rgpu_server.core.model import Code, LeaseKey, LeaseState, RefusedError
 
 if TYPE_CHECKING:
@@ -20,27 +21,27 @@ class _Ended:
 
 
 class EndedKeys:
-    """Remembers the keys of ended leases for a while, at most the last few thousand."""
+    """Remembers the keys of ended leases for a while, at most the last few thousand. Beyond, those
+    of the tenant with the most are forgotten, the oldest first.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._keys: dict[LeaseKey, _Ended] = {}
+        self._keys: FairStore[LeaseKey, _Ended] = FairStore(MAX_REMEMBERED)
 
     def add(self, key: LeaseKey, state: LeaseState, now: float) -> None:
         """Notes that a lease of this key has ended."""
-        self._keys[key] = _Ended(state, now)
-        while len(self._keys) > MAX_REMEMBERED:
-            del self._keys[next(iter(self._keys))]
+        self._keys.put(key, key.tenant, _Ended(state, now))
 
     def forget(self, key: LeaseKey) -> None:
         """Forgets a key that is in use again."""
-        self._keys.pop(key, None)
+        self._keys.pop(key)
 
     def clean(self, now: float) -> None:
         """Forgets the keys that were remembered for long enough."""
         keep = self._policy.memory_seconds
         for key in [key for key, ended in self._keys.items() if now - ended.at >= keep]:
-            del self._keys[key]
+            self._keys.pop(key)
 
     def check(self, key: LeaseKey, now: float) -> None:
         """Refuses a key whose lease ended not long ago."""

@@ -22,7 +22,7 @@ uint64_t CeilingBytes(uint64_t lease_bytes, bool emulated) {
 }
 
 bool SetCeiling(uint64_t bytes) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef RGPU_SANITIZED
   return bytes == 0;
 #else
   rlimit limit{};

@@ -250,10 +250,11 @@ bool Decoder::MayRun(const OpcodeInfo& info) const {
 }
 
 CUresult Decoder::TooManyCalls() {
-  executor_.Tell(Executor::Told::kCalls,
-                 std::to_string(Role::kMaxWaiting) +
-                     " calls of this session wait for the device already, and one more is refused; "
-                     "wait in fewer threads at the same time");
+  std::string sentence = std::to_string(Role::kMaxWaiting);
+  sentence +=
+      " calls of this session wait for the device already, and one more is refused; wait in fewer "
+      "threads at the same time";
+  executor_.Tell(Executor::Told::kCalls, sentence);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -79,6 +79,9 @@ class Gate {
     const WaitPlace place_;
     const bool last_;
   };
+  // In a host function, without the lock: a graph in the stream has come to a wait for a value in
+  // memory, none of its work runs, and a halt behind the wait calls GoOn.
+  void BeginValueWait(const WaitPlace& place);
   // In a host function, without the lock: the stream has come to the end of the wait at `place`.
   // Waits for the token if work behind the stream was set aside.  `last`: as in ClientWait.
   void GoOn(const WaitPlace& place, bool last = true);

@@ -27,6 +27,8 @@ Gate::ClientWait::ClientWait(Gate& gate, const WaitPlace& place, bool last)
 
 Gate::ClientWait::~ClientWait() { gate_.GoOn(place_, last_); }
 
+void Gate::BeginValueWait(const WaitPlace& place) { notes_.Leave(event::WaitBegan{place, true}); }
+
 void Gate::GoOn(const WaitPlace& place, bool last) {
   notes_.Leave(event::WaitEnded{place});
   if (notes_.any_aside()) WaitInStream(0, place.of);

@@ -201,7 +201,7 @@ CUresult Halts::AddPage() {
 
 // A stream has passed its halt when the device has written 0 to `go`.
 void Halts::Recycle() {
-  std::erase_if(passing_, [this](std::shared_ptr<Halt>& halt) {
+  std::erase_if(passing_, [](std::shared_ptr<Halt>& halt) {
     if (halt.use_count() != 1 || Read(halt->words->go) != 0) return false;
     halt.reset();  // returns its words
     return true;

@@ -9,6 +9,7 @@
 
 #include "gen/opcodes.gen.h"
 #include "rgpu_server/executor/command.h"
+#include "rgpu_server/executor/salted_hash.h"
 
 namespace rgpu::exec {
 
@@ -47,7 +48,7 @@ class Held {
   std::deque<Entry> entries_;
   uint64_t bytes_ = 0;
   // Events that held commands create, record or destroy, with the number of such commands.
-  std::unordered_map<uint64_t, uint32_t> events_;
+  std::unordered_map<uint64_t, uint32_t, SaltedHash> events_;
   uint32_t any_event_ = 0;  // held commands that may concern any event
 };
 

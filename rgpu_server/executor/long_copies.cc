@@ -8,7 +8,7 @@ namespace rgpu::exec {
 
 namespace {
 
-constexpr uint64_t kMostSlots = 64;
+constexpr uint64_t kMostCopySlots = 64;
 // A copy takes at most this part of what is left, so that later copies get staging memory too.
 constexpr uint64_t kPart = 4;
 
@@ -18,7 +18,7 @@ class Turns : public std::enable_shared_from_this<Turns> {
   // Returns CUDA_ERROR_OUT_OF_MEMORY if not even one slot is available.
   CUresult Reserve(Staging& staging) {
     const uint64_t wanted = staging.Left() / kPart / wire::kPieceBytes;
-    for (uint64_t i = 0; i < std::clamp<uint64_t>(wanted, 1, kMostSlots); ++i) {
+    for (uint64_t i = 0; i < std::clamp<uint64_t>(wanted, 1, kMostCopySlots); ++i) {
       Piece slot;
       const CUresult result = staging.Take(wire::kPieceBytes, &slot);
       if (result != CUDA_SUCCESS) return slots_.empty() ? result : CUDA_SUCCESS;

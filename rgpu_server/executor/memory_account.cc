@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -124,9 +125,9 @@ void MemoryAccount::WaitForPoolFrees() {
   constexpr uint64_t kMostNs = 100'000'000;
   const struct timespec pause = {0, 250'000};
   bool freed = false;
-  executor_.objects().pools.ForEach(
-      [&](const auto& pool) { freed |= std::exchange(pool->freed, false); });
+  executor_.objects().pools.ForEach([&](const auto& pool) { freed |= pool->freed != 0; });
   if (!freed) return;
+  const uint64_t over = frees_;
   std::vector<std::shared_ptr<Point>> points;
   executor_.EverythingInAll(true, &points);
   const uint64_t until = base::NowNs() + kMostNs;
@@ -135,6 +136,10 @@ void MemoryAccount::WaitForPoolFrees() {
       executor_.Unlocked([&] { return nanosleep(&pause, nullptr); });
     }
   }
+  if (!std::ranges::all_of(points, [](const auto& point) { return point->done; })) return;
+  executor_.objects().pools.ForEach([&](const auto& pool) {
+    if (pool->freed <= over) pool->freed = 0;
+  });
 }
 
 void MemoryAccount::ReconcilePools() {
@@ -162,17 +167,32 @@ void MemoryAccount::ReconcilePool(Pool& pool) {
   pool.charged_bytes = reserved;
 }
 
-void MemoryAccount::TrimAfterWait(bool all) {
-  if (executor_.objects().pools.size() == 0 || measuring_) return;
-  const Driver& driver = executor_.driver();
-  executor_.objects().pools.ForEach([&](const std::shared_ptr<Pool>& pool) {
-    if (!pool->freed) return;
-    cuuint64_t threshold = 0;
-    driver->cuMemPoolGetAttribute(pool->handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
-    if (pool->charged_bytes > threshold) driver->cuMemPoolTrimTo(pool->handle, threshold);
-    ReconcilePool(*pool);
-    if (all) pool->freed = false;
+void MemoryAccount::TrimAfterWait(const Point* waited, uint64_t over) {
+  bool freed = false;
+  executor_.objects().pools.ForEach([&](const auto& pool) { freed |= pool->freed != 0; });
+  if (!freed) return;
+  // A pool may keep memory whose free no synchronizing call has seen, and a query is none. This one
+  // returns at once: nothing has been recorded in the event since.
+  const bool event = waited != nullptr && waited->event != nullptr && !waited->fixed;
+  if (event && !measuring_ && !waited->pool->abandoned()) {
+    executor_.driver()->cuEventSynchronize(waited->event);
+  }
+  executor_.objects().pools.ForEach([&](const auto& pool) {
+    if (pool->freed != 0) TrimToThreshold(*pool, over);
   });
+}
+
+void MemoryAccount::TrimToThreshold(Pool& pool, uint64_t over) {
+  if (measuring_) {
+    trim_due_ = true;
+    return;
+  }
+  const Driver& driver = executor_.driver();
+  cuuint64_t threshold = 0;
+  driver->cuMemPoolGetAttribute(pool.handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
+  if (pool.charged_bytes > threshold) driver->cuMemPoolTrimTo(pool.handle, threshold);
+  ReconcilePool(pool);
+  if (pool.freed <= over || pool.charged_bytes == 0) pool.freed = 0;
 }
 
 template <typename Condition>
@@ -201,6 +221,7 @@ MemoryAccount::Measure::Measure(MemoryAccount& memory) : memory_(memory) {
 
 MemoryAccount::Measure::~Measure() {
   memory_.measuring_ = false;
+  if (std::exchange(memory_.trim_due_, false)) memory_.TrimAfterWait(nullptr);
   memory_.credit_.Measured();
   memory_.executor_.changed().notify_all();
 }

@@ -41,9 +41,14 @@ class MemoryAccount {
   // for pending frees and trims the pools.
   void ReconcilePools();
   void ReconcilePool(Pool& pool);
-  // Trims pools to their release threshold after the client synchronised, as the driver would (the
-  // worker itself never synchronises). `all`: no free is pending any more in any pool.
-  void TrimAfterWait(bool all);
+  // Memory was freed to the pool in a stream.
+  void CountFree(Pool& pool) { pool.freed = ++frees_; }
+  uint64_t frees() const { return frees_; }
+  // Trims pools to their release threshold after the client has waited, as the driver would at a
+  // synchronization: the worker polls, and waits in its own way. `waited` is complete (null: it was
+  // from the start). No free up to the number `over` is pending any more.
+  void TrimAfterWait(const Point* waited, uint64_t over = 0);
+  void TrimToThreshold(Pool& pool, uint64_t over = 0);
   // A plain allocation goes with its context. Returns its charge.
   uint64_t Forget(uint64_t base, const Range& range);
   Granules& granules() { return granules_; }
@@ -97,6 +102,9 @@ class MemoryAccount {
   uint64_t resident_threads_ = 0;
   uint32_t changing_ = 0;
   bool measuring_ = false;
+  bool trim_due_ = false;  // a wait ended while a load was measured
+  // Of all pools. A worker process serves one session.
+  static inline uint64_t frees_ = 0;
 };
 
 }  // namespace rgpu::exec

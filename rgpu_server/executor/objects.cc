@@ -8,9 +8,11 @@ CUresult FixEvent(Context& context, Event* event) {
   if (event->fixed != nullptr) return CUDA_SUCCESS;
   if (event->current != nullptr) {
     event->fixed = event->current;
+    event->fixed->fixed = true;
     return CUDA_SUCCESS;
   }
   auto made = std::make_shared<Point>(context.events, event->flags);
+  made->fixed = true;
   const CUresult result = context.events->Take(event->flags, &made->event);
   if (result == CUDA_SUCCESS) event->fixed = std::move(made);
   return result;

@@ -76,8 +76,9 @@ struct Pool {
   uint64_t allocations = 0;  // of this pool in the table of ranges
   // By the client. The driver destroys the pool after its last allocation is freed.
   bool destroyed = false;
-  // Memory was freed to the pool in a stream; perhaps that free is still pending.
-  bool freed = false;
+  // The number of the last free to the pool (MemoryAccount::CountFree) that perhaps is still
+  // pending or has left memory in the pool. 0: none.
+  uint64_t freed = 0;
   bool gone = false;  // the driver has destroyed it
 };
 

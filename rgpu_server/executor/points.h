@@ -56,7 +56,8 @@ struct Point {
       : pool(recorded_before->pool),
         flags(recorded_before->flags),
         event(recorded_before->event),
-        original(std::move(recorded_before)) {}
+        original(std::move(recorded_before)),
+        fixed(true) {}
   ~Point() {
     if (event != nullptr && original == nullptr) pool->Give(flags, event);
   }
@@ -77,6 +78,7 @@ struct Point {
   bool done = false;                      // known to be complete; guarded by the executor's lock
   uint64_t done_ns = 0;                   // when that became known
   bool awaited = false;  // a thread waited for the event, so done_ns is nearly exact
+  bool fixed = false;    // the driver event may be recorded again (Event::fixed)
   Frontier frontier;
   WaitPlaces behind;  // client waits (gate/client_waits.h)
 };

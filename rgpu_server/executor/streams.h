@@ -13,6 +13,7 @@
 #include "rgpu_server/executor/gate/stream_work.h"
 #include "rgpu_server/executor/halts.h"
 #include "rgpu_server/executor/points.h"
+#include "rgpu_server/executor/salted_hash.h"
 #include "rgpu_server/executor/staging.h"
 
 namespace rgpu::exec {
@@ -129,7 +130,7 @@ struct Context : std::enable_shared_from_this<Context> {
   bool dead = false;
 
   std::shared_ptr<Stream> legacy;
-  std::unordered_map<uint32_t, std::shared_ptr<Stream>> per_thread;
+  std::unordered_map<uint32_t, std::shared_ptr<Stream>, SaltedHash> per_thread;
   std::vector<std::shared_ptr<Stream>> streams;  // all its streams
   std::shared_ptr<Stream> observer;              // null, or ours: waits for the others, has no work
   Stream* last = nullptr;                        // the stream of the last command

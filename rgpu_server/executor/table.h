@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "rgpu_server/executor/command.h"
+#include "rgpu_server/executor/salted_hash.h"
 
 namespace rgpu::exec {
 
@@ -21,6 +22,8 @@ inline constexpr uint64_t kFirstHandle = 3;  // 0 is null, 1 and 2 are the defau
 template <typename T>
 class Table {
  public:
+  using Objects = std::unordered_map<uint64_t, std::shared_ptr<T>, SaltedHash>;
+
   explicit Table(size_t limit = kMaxHandles) : limit_(limit) {}
 
   // Checks that `id` may be given to a new object. CUDA_ERROR_INVALID_HANDLE: it is reserved or in
@@ -121,8 +124,8 @@ class Table {
 
  private:
   size_t limit_;
-  std::unordered_map<uint64_t, std::shared_ptr<T>> objects_;
-  std::unordered_set<uint64_t> reserved_;
+  Objects objects_;
+  std::unordered_set<uint64_t, SaltedHash> reserved_;
 };
 
 }  // namespace rgpu::exec

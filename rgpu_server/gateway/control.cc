@@ -4,13 +4,15 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "rgpu_common/native/wire/text.h"
+
 namespace rgpu::gateway {
 
 bool Control::Say(std::initializer_list<std::string_view> words) const {
   std::string line;
   for (const std::string_view word : words) {
     if (!line.empty()) line += '\t';
-    for (const char c : word) line += static_cast<unsigned char>(c) < ' ' || c == '\x7f' ? '?' : c;
+    line += wire::CleanText(word, kMaxLineBytes);
   }
   line.resize(std::min(line.size(), kMaxLineBytes));
   return send(fd_, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;

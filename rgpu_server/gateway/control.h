@@ -21,7 +21,7 @@ class Control {
  public:
   explicit Control(int fd) : fd_(fd) {}
   int fd() const { return fd_; }
-  // Never blocks.  False: there is no room, and it is lost.  Control characters become '?'.
+  // Never blocks.  False: there is no room, and it is lost.  Words are cleaned (wire/text.h).
   bool Say(std::initializer_list<std::string_view> words) const;
   // False: the daemon has closed its end.
   bool Hear(std::string* line, std::vector<base::UniqueFd>* files) const;

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rgpu_common.errors import RgpuError, ServerError
+from rgpu_common.tasks import end
 from rgpu_common.texts import process_end
 from rgpu_server.core.isolation import Process
 from rgpu_server.gateway.figures import Figures
@@ -106,9 +107,7 @@ class GatewayProcess:
     async def close(self) -> None:
         """Lets the process go: it accepts no more clients and ends with its last connection."""
         if self._keeper is not None:
-            self._keeper.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._keeper
+            await end([self._keeper])
         process = self._process
         self._let_go()
         if process is not None:

@@ -17,7 +17,7 @@ using transport::IoResult;
 using transport::IoState;
 
 // While the receiver takes no bytes, a way checks so often whether their sender has gone.
-constexpr int kLookMs = 1000;
+constexpr int kSenderLookMs = 1000;
 
 struct Way {
   Connection& from;
@@ -45,7 +45,7 @@ bool WaitForRoom(const Way& way) {
       deadline = base::Deadline(way.linger_ms);
     }
     // A peer whose machine is gone is found by the connection itself.
-    if (way.to.Wait(transport::kWritable, kLookMs) != 0) return true;
+    if (way.to.Wait(transport::kWritable, kSenderLookMs) != 0) return true;
     if (leaving && deadline.passed()) return false;
   }
 }

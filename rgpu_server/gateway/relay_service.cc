@@ -8,7 +8,7 @@ namespace rgpu::gateway {
 namespace {
 
 // How long bytes may go to a client that has ended its own direction.
-constexpr int kLingerMs = 5000;
+constexpr int kHalfClosedMs = 5000;
 
 }  // namespace
 
@@ -23,7 +23,7 @@ void RelayService::Carry(transport::Connection& client, const wire::Preface& pre
   const base::UniqueFd kept(dup(socket.get()));
   const auto inner = transport::Adopt(socket.release());
   if (inner == nullptr) return;
-  Relay(client, *inner, kept.get(), kLingerMs, &figures_, known);
+  Relay(client, *inner, kept.get(), kHalfClosedMs, &figures_, known);
 }
 
 }  // namespace rgpu::gateway

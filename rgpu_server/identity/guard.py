@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from rgpu_server.core.model import Code, Refusal
+from rgpu_server.identity.pacing import Kind, Pacing, kind_of
 from rgpu_server.service.callers import Caller
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     def __init__(self, authenticator: Authenticator, callers: Places) -> None:
         self._authenticator = authenticator
         self._callers = callers
+        # Sessions open in the same process.
+        self._pacing = Pacing()
 
     async def intercept_service(
         self,
@@ -74,26 +77,34 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
+        kind = kind_of(handler_call_details.method)
         if handler.response_streaming:
-            return handler._replace(**{_kind(handler): self._streaming(handler)})
-        return handler._replace(**{_kind(handler): self._single(handler)})
+            return handler._replace(**{_shape(handler): self._streaming(handler, kind)})
+        return handler._replace(**{_shape(handler): self._single(handler, kind)})
 
-    def _single(self, handler: Any) -> Callable[[Any, Context], Awaitable[Any]]:
-        method = getattr(handler, _kind(handler))
+    def _single(self, handler: Any, kind: Kind) -> Callable[[Any, Context], Awaitable[Any]]:
+        method = getattr(handler, _shape(handler))
 
         async def answer(request: Any, context: Context) -> Any:
-            _known.set(await self._admit(context))
-            return await method(request, context)
+            caller = await self._admit(context)
+            _known.set(caller)
+            work = method(request, context)
+            origin = caller.caller.origin
+            return await self._pacing.answer(kind, caller.identity, origin, work)
 
         return answer
 
-    def _streaming(self, handler: Any) -> Callable[[Any, Context], AsyncIterator[Any]]:
-        method = getattr(handler, _kind(handler))
+    def _streaming(self, handler: Any, kind: Kind) -> Callable[[Any, Context], AsyncIterator[Any]]:
+        method = getattr(handler, _shape(handler))
 
         async def answer(request: Any, context: Context) -> AsyncIterator[Any]:
-            _known.set(await self._admit(context))
-            async for message in method(request, context):
-                yield message
+            caller = await self._admit(context)
+            _known.set(caller)
+            work = method(request, context)
+            paced = self._pacing.stream(kind, caller.identity, caller.caller.origin, work)
+            async with contextlib.aclosing(paced):
+                async for message in paced:
+                    yield message
 
         return answer
 
@@ -124,7 +135,7 @@ def bearer(metadata: Any) -> str:
     return ""
 
 
-def _kind(handler: Any) -> str:
+def _shape(handler: Any) -> str:
     return (
         f"{'stream' if handler.request_streaming else 'unary'}_"
         f"{'stream' if handler.response_streaming else 'unary'}"

@@ -7,7 +7,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from rgpu_server.core.failures import Failures
+from rgpu_server.observe.refusals import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,27 +22,7 @@ class Listener(Protocol):
 
 
 _listeners: list[Listener] = []
-
-
-class _Refusals:
-    """Bounds how many refusals are written: to be refused costs a caller nothing, so it could fill
-    the disk. What is left out is counted, and the next line says how much it was.
-    """
-
-    def __init__(self) -> None:
-        self._written = Failures(burst=100, per_minute=60.0)
-        self._left_out = 0
-
-    def left_out(self, whose: str, now: float) -> int | None:
-        """Notes a refusal. Returns how many were left out before it; None: it is left out, too."""
-        if not self._written.answered(whose, now):
-            self._left_out += 1
-            return None
-        before, self._left_out = self._left_out, 0
-        return before
-
-
-_refusals = _Refusals()
+_refusals = Refusals()
 
 
 def audit(event: str, **fields: str | float | None) -> None:

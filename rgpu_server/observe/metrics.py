@@ -8,12 +8,12 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from rgpu_common.crowds import of_largest_crowd
 from rgpu_common.endpoints import TcpEndpoint
 from rgpu_common.errors import MissingPartError, ServerError
 from rgpu_server.core.identity import Identity, Proof
 from rgpu_server.core.model import Code, Refusal
 from rgpu_server.service.callers import Caller, caller_of
-from rgpu_server.service.crowd import of_largest_crowd
 
 if TYPE_CHECKING:
     from collections.abc import Callable

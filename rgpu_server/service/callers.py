@@ -8,6 +8,7 @@ import socket
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from rgpu_server.core.failures import network_of
 
@@ -58,6 +59,12 @@ def carried_by(preface: Preface) -> Caller:
         tenant=preface.tenant,
         authenticated=preface.authenticated,
     )
+
+
+def host_of(peer: str) -> str:
+    """Returns the address in gRPC's name of a peer: "ipv4:10.0.0.1:4711", "ipv6:%5B::1%5D:4711"."""
+    kind, _, where = unquote(peer).partition(":")
+    return _name(where.rpartition(":")[0].strip("[]")) if kind in ("ipv4", "ipv6") else "unknown"
 
 
 def peer_uid(connection: socket.socket) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from rgpu_server.core.lease import Lease
     from rgpu_server.core.model import Device, Refusal
     from rgpu_server.core.node import Node
-
-log = logging.getLogger("rgpu.session")
 
 _REMIND_SECONDS = 25.0
 # Notices within about a minute that a client's machine is gone.
@@ -104,7 +101,6 @@ class ClaimDesk:
         """Answers a claim with REFUSED and closes its connection."""
         connection = self._drop(claim)
         if connection is not None:
-            log.info("claim %d refused: %s", claim, refusal.sentence)
             self._turn_away(connection, refusal)
 
     def close(self) -> None:

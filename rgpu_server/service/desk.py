@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import itertools
-import logging
 import secrets
 import socket
 from dataclasses import dataclass, field
@@ -46,10 +45,14 @@ if TYPE_CHECKING:
     from rgpu_server.identity.authenticator import Authenticator
     from rgpu_server.service.callers import Caller
 
-log = logging.getLogger("rgpu.session")
-
 # So many refused clients are given time to read why; beyond it connections close at once.
 MAX_LEAVING = 64
+# How long an ATTACH to a worker that is ending waits for that end, so that its client is told why.
+# The driver library waits kAnswerMs (control_lane.cc), which is longer.
+_END_SECONDS = 4.0
+_NO_USE = (
+    "there is no such session, or its secret is wrong or already used; start the program again"
+)
 # Refusals that are the server's fault, not the lease's: the client can do nothing about them.
 _SERVER_FAULTS = (Code.NO_WORKER,)
 
@@ -59,6 +62,8 @@ class Visitor:
     """A client that sent HELLO, until its session is over.
 
     connection: its command lane; None once the worker has taken it over.
+    late: its control lane that came when the worker was ending, or that came again, and waits to be
+        told why.
     shares_memory: the client and its worker share memory for commands; a wish until it is open.
     seam: the array library that executes its operations; "" for one of the driver's calls.
     """
@@ -69,6 +74,7 @@ class Visitor:
     caller: Caller
     tenant: str
     connection: socket.socket | None
+    late: socket.socket | None = None
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES), repr=False)
     attached: bool = False
     handed_over: bool = False
@@ -209,20 +215,22 @@ class Desk:
             sentence = self._farewells.sentence(attach.session, attach.secret)
             self.turn_away(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, sentence)
             return
-        if visitor is None or not right or visitor.attached:
-            sentence = (
-                "there is no such session, or its secret is wrong or already used; start the "
-                "program again"
-            )
-            self._keep_out(connection, caller, Refusal(Code.NOT_IDENTIFIED, sentence), "lane")
+        if visitor is None or not right:
+            self._keep_out(connection, caller, Refusal(Code.NOT_IDENTIFIED, _NO_USE), "lane")
             return
-        visitor.attached = True
-        if self._pass_control(attach.session, connection):
+        if visitor.late is not None:
+            self.turn_away(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, _NO_USE)
+            return
+        again, visitor.attached = visitor.attached, True
+        if not again and self._pass_control(attach.session, connection):
             connection.close()
-        else:
-            self.turn_away(
-                connection, CUDA_ERROR_DEVICE_UNAVAILABLE, "the session's worker is ending"
-            )
+            return
+        # The worker is ending. If it was sent an ATTACH before, it has taken that one, or dies
+        # without having read it.
+        visitor.late = connection
+        otherwise = _NO_USE if again else ""
+        loop = asyncio.get_running_loop()
+        loop.call_later(_END_SECONDS, self._answer_late, visitor, otherwise)
 
     def resume(self, connection: socket.socket, head: bytes, caller: Caller) -> None:
         """Takes over a connection that sent RESUME: a new one for a lane of a living session, if
@@ -280,7 +288,10 @@ class Desk:
         visitor = self._visitors.pop(session, None)
         if visitor is None:
             return
-        log.info("session %d of %s refused: %s", session, visitor.tenant, refusal.sentence)
+        if visitor.handed_over:
+            # The worker may have welcomed the client, whose control lane is on its way.
+            self._farewells.add(session, visitor.tenant, visitor.secret, refusal.sentence)
+            self._answer_late(visitor)
         if visitor.connection is not None:
             self._unwatch(visitor)
             self.turn_away(visitor.connection, cuda_result(refusal.code), refusal.sentence)
@@ -296,12 +307,26 @@ class Desk:
         self._processes.forget(session)
         visitor = self._visitors.pop(session, None)
         if visitor is not None:
-            self._farewells.add(session, visitor.secret, why)
+            self._farewells.add(session, visitor.tenant, visitor.secret, why)
+            self._answer_late(visitor)
         return visitor
+
+    def _answer_late(self, visitor: Visitor, otherwise: str = "") -> None:
+        """Tells the control lane that came too late why its session has ended, as far as known.
+
+        otherwise: what it is told while the session goes on.
+        """
+        connection, visitor.late = visitor.late, None
+        if connection is not None:
+            sentence = self._farewells.sentence(visitor.session, visitor.secret)
+            self.turn_away(connection, CUDA_ERROR_DEVICE_UNAVAILABLE, otherwise or sentence)
 
     def close(self) -> None:
         """Closes our copies of all connections; sessions with a worker go on."""
-        for session in list(self._visitors):
+        for session, visitor in list(self._visitors.items()):
+            if visitor.late is not None:
+                visitor.late.close()
+                visitor.late = None
             self.forget(session)
         self._processes.close()
         self.claims.close()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hmac
-from collections import OrderedDict
 from dataclasses import dataclass, field
+
+from rgpu_common.crowds import FairStore
 
 # About 9 KiB each at most, usually 200 bytes.
 MAX_REMEMBERED = 256
@@ -20,21 +21,21 @@ class _Ended:
 
 
 class Farewells:
-    """Remembers the reasons of the last few hundred sessions that ended."""
+    """Remembers the reasons of the last few hundred sessions that ended. Beyond, those of the
+    tenant with the most are forgotten, the oldest first.
+    """
 
     def __init__(self) -> None:
-        self._ended: OrderedDict[int, _Ended] = OrderedDict()
+        self._ended: FairStore[int, _Ended] = FairStore(MAX_REMEMBERED)
         self._noted: dict[int, str] = {}
 
     def note(self, session: int, why: str) -> None:
         """Notes why a session is about to end: this goes before the reason of `add`."""
         self._noted[session] = why
 
-    def add(self, session: int, secret: bytes, why: str) -> None:
-        """Remembers that a session has ended."""
-        self._ended[session] = _Ended(secret, self._noted.pop(session, why))
-        while len(self._ended) > MAX_REMEMBERED:
-            self._ended.popitem(last=False)
+    def add(self, session: int, tenant: str, secret: bytes, why: str) -> None:
+        """Remembers that a session of a tenant has ended."""
+        self._ended.put(session, tenant, _Ended(secret, self._noted.pop(session, why)))
 
     def knows(self, session: int, secret: bytes) -> bool:
         """Returns True if this is the secret of a session that is remembered."""
@@ -43,5 +44,6 @@ class Farewells:
 
     def sentence(self, session: int, secret: bytes) -> str:
         """Returns what a client that shows this secret is told."""
-        why = self._ended[session].why if self.knows(session, secret) else ""
+        ended = self._ended.get(session)
+        why = ended.why if ended is not None and self.knows(session, secret) else ""
         return f"{ENDED}: {why}" if why else ENDED

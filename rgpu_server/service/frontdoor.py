@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rgpu_common.crowds import of_largest_crowd
 from rgpu_common.endpoints import Endpoint, TcpEndpoint, UnixEndpoint, cannot_listen
+from rgpu_common.tasks import end
 from rgpu_common.unix import bind_unix
 from rgpu_common.wire.frame import HEADER_BYTES, Kind, WireError, parse_header
 from rgpu_common.wire.handshake import Handshake
 from rgpu_common.wire.preface import decode_preface
 from rgpu_common.wire.status import CUDA_ERROR_UNKNOWN
 from rgpu_server.service.callers import caller_of, carried_by
-from rgpu_server.service.crowd import of_largest_crowd
 from rgpu_server.service.places import Places
 from rgpu_server.service.sockets import receive_exactly, tunnel
 
@@ -115,10 +116,7 @@ class FrontDoor:
 
     async def stop(self) -> None:
         """Stops accepting and drops connections that wait for their first frame; sessions go on."""
-        tasks = [*self._acceptors, *self._guests]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end([*self._acceptors, *self._guests])
         await self._onlookers.stop()
         for listener in self._listeners:
             listener.close()

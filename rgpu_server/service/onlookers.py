@@ -8,6 +8,8 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rgpu_common.crowds import of_largest_crowd
+from rgpu_common.tasks import end
 from rgpu_common.wire.frame import WIRE_MAJOR, WireError
 from rgpu_common.wire.observe import Observed, decode_observe, encode_observed
 from rgpu_common.wire.refused import encode_refused
@@ -17,7 +19,6 @@ from rgpu_common.wire.status import (
     CUDA_ERROR_UNKNOWN,
 )
 from rgpu_server.core.model import LeaseKey, Refusal
-from rgpu_server.service.crowd import of_largest_crowd
 from rgpu_server.service.sockets import say_and_close
 from rgpu_server.service.who import Who, container_of, who
 
@@ -61,10 +62,7 @@ class Onlookers:
 
     async def stop(self) -> None:
         """Closes the connections that have no answer yet."""
-        tasks = [task for _, task in self._there.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end([task for _, task in self._there.values()])
 
     def _over(self, number: int, connection: socket.socket, _task: asyncio.Task[None]) -> None:
         self._there.pop(number, None)

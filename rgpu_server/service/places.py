@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rgpu_common.crowds import of_largest_crowd
 from rgpu_server.service.callers import is_own_uid
-from rgpu_server.service.crowd import of_largest_crowd
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from netprobe.identity import make_identity
 from netprobe.respond import responder_command, start_responder
+from rgpu_common.crowds import of_largest_crowd
 from rgpu_common.errors import RgpuError
 from rgpu_common.texts import process_end
 from rgpu_common.wire.scalars import Writer
@@ -33,7 +34,8 @@ MAX_HEAD_BYTES = 64
 _LOG_BYTES = 16 << 10
 _REPORT_BYTES = 4096
 _REPORT_SECONDS = 30.0
-_MOST_WAITING = 64
+# So many probes wait for a responder that starts. Then the network with the most loses its first.
+MOST_WAITING = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -44,8 +46,9 @@ class _Running:
     pidfd: int
     control: socket.socket
     log: LogPipe
-    # Probes that wait until the responder's isolation is judged; None: it has been judged.
-    waiting: list[tuple[bytes, socket.socket]] | None = field(default_factory=list)
+    # Probes that wait until the responder's isolation is judged, the first first, each with where
+    # it comes from; None: it has been judged.
+    waiting: dict[tuple[bytes, socket.socket], str] | None = field(default_factory=dict)
 
 
 class Probes:
@@ -80,7 +83,7 @@ class Probes:
         writer = Writer()
         writer.put_bytes(peer.encode()[:256])
         writer.put_bytes(head)
-        if not self._pass(running, writer.take(), connection):
+        if not self._take(running, writer.take(), connection, peer):
             return "the probe responder is busy with others: try again in a few seconds"
         self.passed += 1
         if self._idle is not None:
@@ -88,12 +91,20 @@ class Probes:
         self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._let_go)
         return ""
 
+    def _take(
+        self, running: _Running, message: bytes, connection: socket.socket, origin: str
+    ) -> bool:
+        waiting = running.waiting
+        if waiting is None:
+            return self._pass(running, message, connection)
+        leaves = of_largest_crowd(waiting.items(), origin)
+        if leaves is not None and len(waiting) >= MOST_WAITING:
+            del waiting[leaves]
+            leaves[1].close()
+        waiting[message, connection] = origin
+        return True
+
     def _pass(self, running: _Running, message: bytes, connection: socket.socket) -> bool:
-        if running.waiting is not None:
-            if len(running.waiting) >= _MOST_WAITING:
-                return False
-            running.waiting.append((message, connection))
-            return True
         try:
             socket.send_fds(running.control, [message], [connection.fileno()])
         except OSError:
@@ -116,7 +127,7 @@ class Probes:
             log.error("the probe responder is not used: %s", why)
             running.process.kill()
             return
-        waiting, running.waiting = running.waiting or [], None
+        waiting, running.waiting = running.waiting or {}, None
         for message, connection in waiting:
             if not self._pass(running, message, connection):
                 connection.close()
@@ -146,9 +157,9 @@ class Probes:
         if running.control.fileno() >= 0:
             asyncio.get_running_loop().remove_reader(running.control.fileno())
             running.control.close()
-        for _, connection in running.waiting or []:
+        for _, connection in running.waiting or ():
             connection.close()
-        running.waiting = []
+        running.waiting = {}
 
     def _start(self) -> _Running:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -6,6 +6,10 @@ import asyncio
 import contextlib
 import socket
 import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LINGER_SECONDS = 1.0
 _LINGER_BYTES = 256 << 10
@@ -44,28 +48,55 @@ async def say_and_close(connection: socket.socket, frame: bytes, patient: bool =
     this reads and drops what the peer sends, for a bounded time. With patient=False the frame is
     sent if there is room, and nothing is waited for.
     """
-    loop = asyncio.get_running_loop()
     try:
         if not patient:
             with contextlib.suppress(OSError):
                 connection.send(frame, socket.MSG_DONTWAIT)
             return
         with contextlib.suppress(OSError, asyncio.TimeoutError):
-            await asyncio.wait_for(loop.sock_sendall(connection, frame), _LINGER_SECONDS)
+            await asyncio.wait_for(_send_all(connection, frame), _LINGER_SECONDS)
             connection.shutdown(socket.SHUT_WR)
             await asyncio.wait_for(_drain(connection), _LINGER_SECONDS)
     finally:
         connection.close()
 
 
+# A worker that was given the connection shares its flags, and lets it block. So these two pass
+# MSG_DONTWAIT: a call that blocks would stop the whole daemon.
+
+
+async def _send_all(connection: socket.socket, data: bytes) -> None:
+    loop = asyncio.get_running_loop()
+    left = memoryview(data)
+    while left:
+        with contextlib.suppress(BlockingIOError):
+            left = left[connection.send(left, socket.MSG_DONTWAIT) :]
+        if left:
+            await _ready(connection, loop.add_writer, loop.remove_writer)
+
+
 async def _drain(connection: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     left = _LINGER_BYTES
     while left > 0:
-        piece = await loop.sock_recv(connection, 65536)
-        if not piece:
-            return
-        left -= len(piece)
+        await _ready(connection, loop.add_reader, loop.remove_reader)
+        with contextlib.suppress(BlockingIOError):
+            piece = connection.recv(65536, socket.MSG_DONTWAIT)
+            if not piece:
+                return
+            left -= len(piece)
+
+
+async def _ready(
+    connection: socket.socket, add: Callable[..., object], remove: Callable[[int], object]
+) -> None:
+    """Waits until the loop calls what `add` gives it for the connection."""
+    ready = asyncio.Event()
+    add(connection.fileno(), ready.set)
+    try:
+        await ready.wait()
+    finally:
+        remove(connection.fileno())
 
 
 async def tunnel(client: socket.socket, inner: socket.socket, first: bytes) -> None:

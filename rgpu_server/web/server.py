@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rgpu_common.crowds import of_largest_crowd
 from rgpu_common.endpoints import TcpEndpoint, TlsEndpoint, UnixEndpoint, cannot_listen
 from rgpu_common.unix import bind_unix
 from rgpu_server.service.callers import caller_of
-from rgpu_server.service.crowd import of_largest_crowd
 from rgpu_server.service.frontdoor import bind_tcp
 from rgpu_server.web.http import Limits, Line, Question
 

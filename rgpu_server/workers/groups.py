@@ -1,14 +1,17 @@
-"""Memory cgroups of workers: a ceiling for all memory that a worker uses, shared memory included.
+"""Ceilings of workers' memory. A memory cgroup counts all memory, shared memory included.
 
 Only a folder that was delegated to this server is used: one that the operator names, or one that
 systemd marks as delegated (`Delegate=memory` with `DelegateSubgroup=`). Without such a folder, only
-the worker's own limit of private memory holds (rgpu_server/executor/ceiling.h).
+the worker's own limit of private memory holds (rgpu_server/executor/ceiling.h,
+rgpu_server/arrays/ceiling.py). A worker sets that limit and cannot raise it; the daemon raises it
+with the lease.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,15 +25,36 @@ _NO_LIMIT = 1 << 62
 # What a worker uses besides its lease's memory; docs/explanation/quotas-memory.md has the sum.
 OVERHEAD_BYTES = 1 << 30
 THREAD_BYTES = 8 << 20
+# What an array worker on an emulated device uses besides that, its threads, and what it held when
+# it was ready.
+ARRAYS_OVERHEAD_BYTES = 256 << 20
+# As executor/ceiling.cc.
+_OWN_OVERHEAD_BYTES = 4 << 30
 # NVIDIA's driver keeps the program's pinned memory, and its own code, in the process.
 DRIVER_OVERHEAD_BYTES = 32 << 30
 
 
-def ceiling_bytes(lease_bytes: int, *, emulated: bool) -> int:
-    """Returns the most memory that a worker with such a lease may use."""
+def ceiling_bytes(lease_bytes: int, *, emulated: bool, at_first: int | None = None) -> int:
+    """Returns the most memory that a worker with such a lease may use.
+
+    at_first: what an array worker used when it was ready, by its cgroup. None: a worker of the
+    driver seam, or nothing was measured.
+    """
     if not emulated:
         return lease_bytes + DRIVER_OVERHEAD_BYTES
-    return lease_bytes + OVERHEAD_BYTES + THREAD_BYTES * len(os.sched_getaffinity(0))
+    overhead = OVERHEAD_BYTES if at_first is None else at_first + ARRAYS_OVERHEAD_BYTES
+    return lease_bytes + overhead + THREAD_BYTES * len(os.sched_getaffinity(0))
+
+
+def raise_own_limit(pid: int, more: int) -> None:
+    """Raises the limit of a worker's private memory, if it has one.
+
+    Raises:
+        OSError: the system refuses it. Raising a limit takes CAP_SYS_RESOURCE.
+    """
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
+    if hard != resource.RLIM_INFINITY:
+        resource.prlimit(pid, resource.RLIMIT_DATA, (soft + more, hard + more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +70,34 @@ class MemoryGroup:
         Raises:
             OSError: the system refuses the limit.
         """
-        v2 = (self.folder / "memory.max").exists()
-        file = self.folder / ("memory.max" if v2 else "memory.limit_in_bytes")
-        before = file.read_text().strip()
-        if before != "max" and limit_bytes <= int(before) < _NO_LIMIT:
+        file, before = self._limit()
+        if before is not None and limit_bytes <= before:
             return
         _write(file, limit_bytes)
-        if v2:
+        if file.name == "memory.max":
             # Otherwise the worker's memory would go to the node's swap instead.
             with contextlib.suppress(OSError):
                 _write(self.folder / "memory.swap.max", 0)
+
+    def raise_by(self, more: int) -> None:
+        """Raises the ceiling, if there is one; OSError if the system refuses it."""
+        file, before = self._limit()
+        if before is not None:
+            _write(file, before + more)
+
+    def _limit(self) -> tuple[Path, int | None]:
+        """Returns the file of the ceiling, and the ceiling; None: there is none."""
+        v2 = (self.folder / "memory.max").exists()
+        file = self.folder / ("memory.max" if v2 else "memory.limit_in_bytes")
+        text = file.read_text().strip()
+        return file, None if text == "max" or int(text) >= _NO_LIMIT else int(text)
+
+    def used(self) -> int | None:
+        """Returns the memory that the worker uses; None: the system does not say."""
+        for name in ("memory.current", "memory.usage_in_bytes"):
+            with contextlib.suppress(OSError, ValueError):
+                return int((self.folder / name).read_text())
+        return None
 
     def killed(self) -> bool:
         """Returns whether the system has killed the worker at its ceiling."""
@@ -129,15 +171,30 @@ def open_groups(setting: str, own: str | None = None) -> MemoryGroups | None:
     return groups
 
 
-def describe(groups: MemoryGroups | None, *, emulated: bool) -> str:
-    """Returns a sentence for the log: which ceiling workers have."""
+def describe(groups: MemoryGroups | None, *, emulated: bool, arrays: bool = False) -> str:
+    """Returns a sentence for the log: which ceiling workers have.
+
+    arrays: they are array workers.
+    """
+    most = _sum(emulated=emulated, arrays=arrays, grouped=groups is not None)
     if groups is not None:
-        return f"memory ceiling by cgroups in {groups.folder}"
-    overhead = "4GiB" if emulated else format_bytes(DRIVER_OVERHEAD_BYTES)
+        return f"memory ceiling by cgroups in {groups.folder}: {most}"
     return (
-        f"memory ceiling for private memory only, of the lease's memory and {overhead}; no cgroup "
-        "is delegated to this server (workers.cgroup)"
+        f"memory ceiling for private memory only: {most}; no cgroup is delegated to this server "
+        "(workers.cgroup)"
     )
+
+
+def _sum(*, emulated: bool, arrays: bool, grouped: bool) -> str:
+    if not emulated:
+        return f"the lease's memory and {format_bytes(DRIVER_OVERHEAD_BYTES)}"
+    threads = f"{format_bytes(THREAD_BYTES)} for each processor"
+    if arrays:
+        rest = f"{format_bytes(ARRAYS_OVERHEAD_BYTES)}, and {threads}"
+        return f"what the worker holds after its imports, the lease's memory, {rest}"
+    if grouped:
+        return f"the lease's memory, {format_bytes(OVERHEAD_BYTES)}, and {threads}"
+    return f"the lease's memory and {format_bytes(_OWN_OVERHEAD_BYTES)}"
 
 
 def _delegated(own: str | None) -> Path | None:

@@ -22,7 +22,7 @@ from rgpu_common.wire.worker import (
     Ready,
     decode_from_worker,
 )
-from rgpu_server.workers.groups import MemoryGroups, ceiling_bytes
+from rgpu_server.workers.groups import MemoryGroups, ceiling_bytes, raise_own_limit
 from rgpu_server.workers.logs import LogPipe
 
 if TYPE_CHECKING:
@@ -107,8 +107,11 @@ class WorkerProcess:
         log_bytes: int,
         watcher: WorkerWatcher,
         groups: MemoryGroups | None = None,
+        lease_bytes: int = 0,
     ) -> WorkerProcess:
-        """Takes over a worker that an earlier daemon started, by its descriptors."""
+        """Takes over a worker that an earlier daemon started, by its descriptors. Its ceilings are
+        those for `lease_bytes`.
+        """
         worker = cls.__new__(cls)
         worker._process = None
         worker._group = None if groups is None else groups.of(handles.pid)
@@ -117,6 +120,7 @@ class WorkerProcess:
         worker._log.close_write_end()
         control = socket.socket(fileno=handles.control_fd)
         worker._watch(number, watcher, handles.pid, handles.pidfd, control)
+        worker._lease_bytes = lease_bytes
         return worker
 
     def _watch(
@@ -125,6 +129,9 @@ class WorkerProcess:
         self.number, self.pid = number, pid
         # The lease that the worker serves, or "".
         self.lease = ""
+        # The most memory that the lease had, for which the ceilings are; None: no lease yet.
+        self._lease_bytes: int | None = None
+        self._at_first: int | None = None
         self._watcher = watcher
         self._loop = asyncio.get_running_loop()
         self._last_words = ""
@@ -151,16 +158,44 @@ class WorkerProcess:
             return False
         return True
 
+    def has_imported(self) -> None:
+        """Measures an array worker on an emulated device, before it runs anything for a program."""
+        self._at_first = None if self._group is None else self._group.used()
+
     def serves(self, lease: str, lease_bytes: int) -> None:
         """Sets the worker's memory ceiling for its lease; called again when that is resized."""
         self.lease = lease
         self._log.serves(self.number, lease)
+        before, self._lease_bytes = self._lease_bytes, max(lease_bytes, self._lease_bytes or 0)
+        if before is None:
+            self._set_ceiling(lease_bytes)
+        elif lease_bytes > before:
+            self._raise_ceilings(lease_bytes - before)
+
+    def _set_ceiling(self, lease_bytes: int) -> None:
         if self._group is None:
             return
+        most = ceiling_bytes(lease_bytes, emulated=self._emulated, at_first=self._at_first)
         try:
-            self._group.limit(ceiling_bytes(lease_bytes, emulated=self._emulated))
+            self._group.limit(most)
         except OSError as error:
             log.warning("worker %d has no memory ceiling: %s", self.number, error)
+
+    def _raise_ceilings(self, more: int) -> None:
+        """Raises both, because the worker itself must not be able to."""
+        try:
+            if self._group is not None:
+                self._group.raise_by(more)
+            raise_own_limit(self.pid, more)
+        except ProcessLookupError:
+            pass  # `_exited` follows
+        except OSError as error:
+            log.info(
+                "the limit of private memory of worker %d stays as it was before its lease grew "
+                "(%s): give this server the capability CAP_SYS_RESOURCE, or start the program "
+                "again",
+                self.number, error,
+            )  # fmt: skip
 
     def close(self) -> None:
         """Closes the control socket: a worker without a session ends, a serving one goes on."""

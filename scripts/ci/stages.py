@@ -158,22 +158,17 @@ pip install --quiet "$(echo dist/rgpu_cuda-*.whl)[test,browser,containers,docs]"
         after=("install", "packages"),
         idle=True,
     ),
-    Stage(
-        "fuzz-build",
-        ". $VENV/bin/activate\nCMAKE_GENERATOR=Ninja make fuzz-build",
-        after=("install", "packages"),
-        idle=True,
-    ),
-    # What README's command builds, by g++ and with warnings as errors.
+    # What README's command builds, by g++ and with warnings as errors; several files as one, which
+    # takes half the time.
     Stage(
         "gxx-build",
         """
 . $TOOLS/bin/activate
 rm -rf $WORK/gxx
-SKBUILD_BUILD_DIR=build/gxx SKBUILD_CMAKE_DEFINE=RGPU_WERROR=ON \\
+SKBUILD_BUILD_DIR=build/gxx SKBUILD_CMAKE_DEFINE='RGPU_WERROR=ON;CMAKE_UNITY_BUILD=ON' \\
   pip install --quiet --no-build-isolation --no-deps --target $WORK/gxx .
 """,
-        after=("sanitizers-build", "fuzz-build"),
+        after=("sanitizers-build",),
         idle=True,
     ),
     # tests/native and tests/emu_exec come with what is compiled with sanitizers, tests/kubernetes
@@ -181,8 +176,10 @@ SKBUILD_BUILD_DIR=build/gxx SKBUILD_CMAKE_DEFINE=RGPU_WERROR=ON \\
     Stage(
         "tests",
         f"""
-without='torch expecttest accelerate containers'
+without='torch expecttest accelerate transformers containers'
 {_REQUIRE}
+# Else each process of pytest compiles all files of tests, at the same time.
+pytest --all --collect-only --quiet --numprocesses=0 >/dev/null
 pytest --all --ignore=tests/native --ignore=tests/emu_exec --ignore=tests/kubernetes \\
   --ignore=tests/containers
 """,
@@ -193,7 +190,7 @@ pytest --all --ignore=tests/native --ignore=tests/emu_exec --ignore=tests/kubern
     Stage(
         "containers",
         f"""
-without='torch expecttest accelerate'
+without='torch expecttest accelerate transformers'
 {_REQUIRE}
 pytest tests/containers --all --run-containers --numprocesses=0 -o faulthandler_timeout=0
 """,
@@ -202,7 +199,7 @@ pytest tests/containers --all --run-containers --numprocesses=0 -o faulthandler_
     ),
     Stage(
         "sanitizers",
-        f"without='torch expecttest accelerate'\n{_REQUIRE}\nmake sanitize",
+        f"without='torch expecttest accelerate transformers'\n{_REQUIRE}\nmake sanitize",
         after=("tests", "sanitizers-build"),
         shown=15,
     ),
@@ -211,7 +208,7 @@ pytest tests/containers --all --run-containers --numprocesses=0 -o faulthandler_
         f"""
 without=
 {_REQUIRE}
-RGPU_TEST_BUILD=build/asan pytest --all tests/native tests/emu_exec
+RGPU_TEST_BUILD=build/sanitized pytest --all tests/native tests/emu_exec
 """,
         after=("tests", "sanitizers-build"),
         shown=15,
@@ -228,7 +225,10 @@ PYTHONPATH=$WORK/gxx pytest --all tests/litmus tests/worker tests/shim/test_copi
         shown=15,
     ),
     Stage(
-        "fuzz", ". $VENV/bin/activate\nnice make fuzz-quick", after=("tests", "fuzz-build"), shown=3
+        "fuzz",
+        ". $VENV/bin/activate\nnice make fuzz-quick",
+        after=("tests", "sanitizers-build"),
+        shown=3,
     ),
     Stage(
         "kubernetes",
@@ -249,7 +249,7 @@ without='containers'
 {_REQUIRE}
 # It comes last: it is large, and its nvJitLink has numba-cuda send machine code. Any build will do:
 # its CPU part stands in for a GPU.
-pip install --quiet 'torch>=2.13,<2.14' expecttest accelerate
+pip install --quiet 'torch>=2.13,<2.14' expecttest accelerate transformers
 pytest --all -n 2 tests/arrays/test_torch_*.py tests/arrays/test_ceiling.py \\
   tests/arrays/test_daemon.py tests/arrays/test_private_folder.py tests/arrays/test_lost_node.py \\
   tests/suite/test_needs.py tests/attack/test_arrays.py

@@ -93,20 +93,21 @@ def pytest(
     *words: str,
     minutes: int,
     says: str = "",
-    spread: bool = False,
+    spread: str = "",
     programs: tuple[str, ...] = (),
     **counts: int,
 ) -> Part:
     """A part that is tests with larger counts, also those that only `pytest --all` runs.
 
-    says: a pattern of what the tests print. spread: the tests of a file share nothing, so that
-    several processes may run them.
+    says: a pattern of what the tests print. spread: how several processes share the tests, as
+    `--dist` has it: `load` where the tests of a file share nothing, else `loadfile`; one process
+    runs them if it is empty.
     """
     # The part's deadline stands for those of single tests.
     command = ["{python}", "-m", "pytest", "--all", *words]
     command += ["--timeout=0", "-o", "faulthandler_timeout=0"]
     processes = len(os.sched_getaffinity(0))
-    command += ["-n", str(processes), "--dist=load"] if spread else ["-n", "0", "-s"]
+    command += ["-n", str(processes), f"--dist={spread}"] if spread else ["-n", "0", "-s"]
     seen = found(PYTEST, says) if says else found(PYTEST)
     return Part(name, title, tuple(command), minutes, seen, counts, programs=programs)
 
@@ -158,25 +159,25 @@ PARTS = (
         "cluster-events",
         "events of the manager's state machine: requests, messages, lost nodes and restarts",
         "tests/cluster/test_machine.py",
-        minutes=60, spread=True, RGPU_CLUSTER_STEPS=1_000_000,
+        minutes=60, spread="load", RGPU_CLUSTER_STEPS=1_000_000,
     ),
     pytest(
         "cluster-books",
         "events, after each of which the manager's indexes are counted anew",
         "tests/cluster/test_books.py",
-        minutes=20, spread=True, RGPU_CLUSTER_BOOKS=100_000,
+        minutes=20, spread="load", RGPU_CLUSTER_BOOKS=100_000,
     ),
     pytest(
         "cluster-nonsense",
         "managers that hear 300 messages of nonsense each",
         "tests/cluster/test_nonsense.py",
-        minutes=10, spread=True, RGPU_CLUSTER_NONSENSE=1000,
+        minutes=10, spread="load", RGPU_CLUSTER_NONSENSE=1000,
     ),
     pytest(
         "absurd-objects",
         "absurd objects of each kind that rgpu reads from Kubernetes",
         "tests/cluster/test_absurd_objects.py",
-        minutes=10, spread=True, RGPU_ABSURD=100_000,
+        minutes=10, spread="load", RGPU_ABSURD=100_000,
     ),
     pytest(
         "cluster-kills",
@@ -222,11 +223,17 @@ PARTS = (
         minutes=3, RGPU_TEST_SESSIONS=16,
     ),
     pytest(
+        "transports",
+        "what calls do, and programs of other people, over every transport",
+        "tests/shim", "tests/litmus", "tests/e2e/test_programs.py",
+        minutes=15, spread="loadfile", RGPU_TEST_TRANSPORTS=1,
+    ),
+    pytest(
         "random-examples",
         "properties, with other examples than those of every run",
         "tests/core", "tests/wire", "tests/cluster", "tests/observe",
         "tests/arrays/test_cupy_property.py",
-        minutes=20, spread=True, RGPU_TEST_RANDOM=1, RGPU_WIRE_EXAMPLES=300,
+        minutes=20, spread="load", RGPU_TEST_RANDOM=1, RGPU_WIRE_EXAMPLES=300,
     ),
     *map(fuzzer, FUZZ_TARGETS),
     Part(

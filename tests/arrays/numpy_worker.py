@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from rgpu_common.arrays.line import Line, LineError
-from rgpu_server.arrays.ceiling import Ceiling
+from rgpu_server.arrays.ceiling import set_ceiling
 from rgpu_server.arrays.confine import confine, preload, use_threads
 from rgpu_server.arrays.device import Device, EventClock
 from rgpu_server.arrays.engine import Engine
@@ -155,7 +155,7 @@ def serve() -> None:
     memory, ledger = ArrayMemory(page, slot, device.functions()), Ledger(page, slot)
     memory.install()
     use_threads(2)
-    Ceiling(lambda: 1 << 30)
+    set_ceiling(1 << 30)
     library = Numpy(Kernels(device, memory, ledger, compiler, gate), memory, ledger, report)
     engine = Engine(line, library, gate)  # type: ignore[arg-type]
     try:

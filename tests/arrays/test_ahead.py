@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 from helpers.array_session import Served, session
 
 from arrays.test_session import CALLS, A, Plain, V, put, read, run
-from rgpu_client.arrays.ahead import AHEAD_NS, Template
+from rgpu_client.arrays.ahead import AHEAD_NS, Mark, Pace, Template
 from rgpu_client.arrays.issuer import Issuer
 from rgpu_common.arrays.messages import Failure, Op, Tag
 from rgpu_server.arrays import engine
@@ -49,8 +49,15 @@ class Slow(Plain):
         self.ahead.append(self.issuer.waiting[1])
 
 
-def leads(library: Slow, seconds: Sequence[float], patch: pytest.MonkeyPatch) -> list[int]:
-    """Issues operations that take so long; returns how many were issued beyond each as it ended."""
+def leads(
+    library: Slow,
+    seconds: Sequence[float],
+    patch: pytest.MonkeyPatch,
+    kind: Callable[[int], int] = lambda at: 0,
+) -> list[int]:
+    """Issues operations that take so long; returns how many were issued beyond each as it ended.
+    kind: which template each is a run of.
+    """
     patch.setattr(engine, "time", library)
     with session(library) as issuer:
         library.issuer = issuer
@@ -64,13 +71,14 @@ def leads(library: Slow, seconds: Sequence[float], patch: pytest.MonkeyPatch) ->
                 library.client_waits.clear()
 
         patch.setattr(issuer, "_answer", waiting)
-        template = issuer.template("work", "work", [V], {}, 0)
-        for one in seconds:
-            issuer.run(template, [one], ())
+        kinds = {kind(at) for at in range(len(seconds))}
+        templates = {one: issuer.template(one, "work", [V], {}, 0) for one in sorted(kinds)}
+        for at, one in enumerate(seconds):
+            issuer.run(templates[kind(at)], [one], ())
         issuer.sync()
         library.client_waits.set()
-    # The definition counts as one.
-    return [issued - 1 - done for done, issued in enumerate(library.ahead, 1)]
+    # Each definition counts as one.
+    return [issued - len(templates) - done for done, issued in enumerate(library.ahead, 1)]
 
 
 def test_a_program_is_never_far_ahead_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,9 +104,76 @@ def test_an_operation_that_takes_longer_than_a_program_may_be_ahead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = leads(Slow(), [AHEAD_NS / 1e9 * 1.2] * 6, monkeypatch)
-    # What is new is not known to take long: those leave together.
-    assert max(found[1:]) <= 5
+    # Three leave before the first is measured, and then one while another one is worked on.
+    assert found[0] == 2
+    assert max(found[1:]) <= 1
     assert found[-1] == 0
+
+
+def test_a_long_operation_that_comes_after_short_ones_is_measured_before_many_follow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each is a message: what the short ones before it have taken is not taken for its own."""
+    long = AHEAD_NS / 1e9 * 2
+    found = leads(Slow(), [0.0] * 300 + [long] * 20, monkeypatch, lambda at: at // 300)
+    assert max(found[300:]) <= 2
+
+
+def test_long_operations_of_many_kinds_are_not_far_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = AHEAD_NS / 1e9 * 2
+    found = leads(Slow(), [long] * 40, monkeypatch, lambda at: at)
+    assert found[0] <= 5
+    # Others are taken for what the last one has taken.
+    assert max(found[6:]) <= 1
+
+
+def test_long_operations_of_many_kinds_after_short_ones_are_bounded_in_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times = [0.0] * 20 + [AHEAD_NS / 1e9 * 2] * 300
+    found = leads(Slow(), times, monkeypatch, lambda at: at)
+    assert max(found) <= 64 + 8
+    assert max(found[100:]) <= 1
+
+
+def paced(kinds: int) -> tuple[Pace, list[Mark]]:
+    """A pace at which a run of each of so many new kinds was sent, one for each ns."""
+    pace, marks = Pace(), []
+    # The first is known to be short, so that the others are taken for short ones.
+    for at in range(kinds):
+        assert pace.add([(Op.RUN, Template(at), (), ())])
+        marks.append(Mark(at, at, *pace.mark(), 0))
+        if at == 0:
+            pace.answered(marks.pop(0), 1000)
+    return pace, marks
+
+
+def test_what_is_new_is_not_followed_for_long_before_the_node_answers() -> None:
+    pace, marks = paced(10)
+    assert not pace.behind(marks[0], AHEAD_NS)
+    assert pace.behind(marks[0], AHEAD_NS + marks[0].sent_ns + 1)
+    for one in marks:
+        pace.answered(one, 2000)
+    # Nothing that is under way is new: its time is known, and a slow line costs nothing.
+    assert not pace.add([(Op.RUN, marks[0].runs[0], (), ())])
+    assert not pace.behind(Mark(0, 0, *pace.mark(), 0), 1 << 60)
+
+
+def test_many_kinds_of_short_operations_cost_few_round_trips() -> None:
+    """As in the first step of training: 300 kinds, all of them new, each once. What is answered is
+    heard only where the client waits, and then all that has been answered meanwhile.
+    """
+    pace, under_way, waits, worked = Pace(), [], 0, 0
+    for at in range(300):
+        pace.add([(Op.RUN, Template(at), (), ())])
+        under_way.append(Mark(at, 0, *pace.mark(), 0))
+        if len(under_way) > 1 and pace.behind(under_way[0], 0):
+            waits += 1
+            for one in under_way[:-1]:
+                worked += 1000
+                pace.answered(one, worked)
+            del under_way[:-1]
+    assert waits <= 6
 
 
 def test_a_worker_of_an_earlier_release_gets_no_marks() -> None:

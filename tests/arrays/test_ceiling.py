@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,8 @@ from typing import Any
 import pytest
 from helpers.needs import needs
 
-from rgpu_server.arrays.ceiling import OVERHEAD_BYTES, Ceiling, private_bytes
+from rgpu_server.arrays.ceiling import OVERHEAD_BYTES, private_bytes
+from rgpu_server.workers.groups import raise_own_limit
 
 MIB = 1 << 20
 LEASE = 16 * MIB
@@ -25,7 +27,7 @@ SLACK = 4 * MIB
 
 _BEGIN = """
 import json, resource, sys, threading
-from rgpu_server.arrays.ceiling import Ceiling, private_bytes
+from rgpu_server.arrays.ceiling import give_back, private_bytes, set_ceiling
 from rgpu_server.arrays.library import Slot
 
 LEASE = int(sys.argv[1])
@@ -61,19 +63,18 @@ call = library.define("fft.fft", [A], {}).call
 small = np.ones(10007, np.complex64)
 call(small)
 watch = Watch()
-Ceiling(lambda: LEASE)
+set_ceiling(LEASE)
 """
 _TORCH = """
 import torch
 from helpers.torch_node import Quota
 from rgpu_server.arrays.torch_library import TorchLibrary
 
-room = []
-library = TorchLibrary(Quota(LEASE), LEASE, 1, lambda: room[0].follow())
+library = TorchLibrary(Quota(LEASE), LEASE, 1, give_back)
 rows = library.define("aten::ones", [[Slot("v")]], {}).call
 rows([1000])
 watch = Watch()
-room.append(Ceiling(lambda: LEASE))
+set_ceiling(LEASE)
 """
 
 
@@ -161,18 +162,62 @@ def test_what_is_held_is_measured() -> None:
         assert len(kept) <= after - before <= len(kept) + SLACK
 
 
-def test_a_lease_that_grows_takes_the_ceiling_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits: list[tuple[int, int]] = []
-    monkeypatch.setattr(
-        "rgpu_server.arrays.ceiling.resource.setrlimit", lambda which, both: limits.append(both)
-    )
-    lease = [LEASE]
-    ceiling = Ceiling(lambda: lease[0])
-    lease[0] = 2 * LEASE
-    ceiling.follow()
-    lease[0] = 1 << 50
-    ceiling.follow()
-    (first, hard), (second, _), (third, _) = limits
-    assert second - first == LEASE
-    # The process itself cannot go beyond what was set at first.
-    assert third == hard == first + (4 << 30)
+_LIMITS = """
+import resource, sys
+from rgpu_server.arrays.ceiling import set_ceiling
+
+def limits():
+    print(*resource.getrlimit(resource.RLIMIT_DATA), flush=True)
+
+assert set_ceiling(int(sys.argv[1]))
+limits()
+"""
+
+
+def test_the_ceiling_is_the_hard_limit() -> None:
+    """Code in the process raises its own limit as far as the system lets it."""
+    source = """
+soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+try:
+    bytearray(600 << 20)
+except MemoryError:
+    limits()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", _LIMITS + source, str(LEASE)],
+        capture_output=True, text=True, timeout=300, env=_environment(), check=True,
+    )  # fmt: skip
+    first, second = done.stdout.splitlines()
+    assert first == second
+    soft, hard = first.split()
+    assert soft == hard
+
+
+def test_the_daemon_raises_the_ceiling_of_a_lease_that_grows() -> None:
+    """Where the system lets it: containers often lack the capability."""
+    source = "sys.stdin.readline(); limits()"
+    more = 0
+    with subprocess.Popen(
+        [sys.executable, "-c", _LIMITS + source, str(LEASE)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_environment(),
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            first = int(process.stdout.readline().split()[0])
+            if _may_raise_limits():
+                more = 1 << 30
+                raise_own_limit(process.pid, more)
+            else:
+                with pytest.raises(PermissionError):
+                    raise_own_limit(process.pid, 1 << 30)
+            told, _ = process.communicate("\n", timeout=60)
+        finally:
+            process.kill()
+    assert told.split() == [str(first + more)] * 2
+
+
+def _may_raise_limits() -> bool:
+    """Returns whether this process has CAP_SYS_RESOURCE."""
+    (line,) = re.findall(r"CapEff:\s*(\w+)", Path("/proc/self/status").read_text())
+    return bool(int(line, 16) >> 24 & 1)

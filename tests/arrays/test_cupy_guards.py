@@ -259,3 +259,59 @@ def test_a_start_vector_has_an_element_for_each_row() -> None:
             call("cupyx.scipy.sparse.linalg.eigsh", matrix, k=2, v0=start)
     found, _ = call("cupyx.scipy.sparse.linalg.eigsh", matrix, k=2, v0=np.ones(8))
     assert np.allclose(found, [7, 8])
+
+
+LARGE = 1 << 61
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("ndimage.uniform_filter1d", {"size": LARGE}),
+        ("ndimage.uniform_filter1d", {"size": np.array(LARGE)}),
+        ("ndimage.minimum_filter1d", {"size": LARGE}),
+        ("ndimage.maximum_filter1d", {"size": LARGE, "mode": "nearest"}),
+        ("ndimage.uniform_filter", {"size": (LARGE,)}),
+        ("ndimage.minimum_filter", {"size": (np.int64(LARGE),)}),
+        ("ndimage.grey_erosion", {"size": [LARGE]}),
+        ("ndimage.gaussian_filter", {"sigma": 1.0, "radius": LARGE}),
+        ("signal.medfilt", {"kernel_size": LARGE + 1}),
+        ("signal.upfirdn", {"x": np.ones(5), "up": LARGE}),
+    ],
+)
+def test_sizes_that_wrap_around_in_a_buffer_are_refused(name: str, given: Any) -> None:
+    """The buffer would have as many elements as the image, and as many are written as were said."""
+    with pytest.raises(ValueError, match="must be below"):
+        call(f"cupyx.scipy.{name}", np.ones(100), **given)
+
+
+@pytest.mark.parametrize("sizes", [(65537, 65537), ((1 << 32) + 1, (1 << 32) + 1), 65537])
+def test_the_window_of_a_median_has_a_size(sizes: Any) -> None:
+    with pytest.raises(ValueError, match=r"must be below|must have below"):
+        call("cupyx.scipy.signal.medfilt2d", np.ones((4, 4)), sizes)
+
+
+@pytest.mark.parametrize("strides", [(4, 4), (4, 0), (0, 0), (1, 1), (28, 16), (-4, 4)])
+def test_labels_are_read_back_as_they_were_written(strides: tuple[int, int]) -> None:
+    """A label is a place in a table, which the function reads from its result."""
+    image = np.indices((60, 60)).sum(0) % 2
+    memory = np.zeros(1 << 15, np.int32)[1 << 14 :]
+    overlapping = np.lib.stride_tricks.as_strided(memory, (60, 60), strides)
+    with pytest.raises(ValueError, match="elements of output lie in the same memory"):
+        call("cupyx.scipy.ndimage.label", image, output=overlapping)
+    places = np.lib.stride_tricks.as_strided(memory, (2, 60, 60), (0, 240, 4))
+    with pytest.raises(ValueError, match="elements of indices lie in the same memory"):
+        call("cupyx.scipy.ndimage.distance_transform_edt", image, indices=places)
+
+
+@pytest.mark.parametrize(
+    "part", [np.s_[:60, :60], np.s_[60:0:-1, ::2], np.s_[::2, 1:60:3]], ids=["block", "back", "far"]
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_results_may_be_any_part_of_an_array(part: Any, turned: bool) -> None:
+    whole = np.zeros((120, 120), np.int32)
+    output = (whole.T if turned else whole)[part]
+    image = np.ones(output.shape)
+    call("cupyx.scipy.ndimage.label", image, output=output)
+    assert output.min() == output.max() == 1
+    assert int(whole.sum()) == output.size

@@ -87,6 +87,35 @@ def test_a_program_gives_numpys_result_and_waits_for_what_it_reads(
     np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-12)
 
 
+def test_random_numbers_behind_an_error_that_the_program_has_not_seen_are_not_drawn() -> None:
+    own, state = cp.random.default_rng(1), cp.random.RandomState(2)
+    flat, sparse = cp.ones((2, 2)), cupyx.scipy.sparse
+
+    def issue() -> list[Any]:
+        return [
+            cp.random.rand(3), cp.random.permutation(5), own.random(3), state.normal(0, 1, 3),
+            sparse.random(4, 4, 0.5, random_state=state).toarray(),
+        ]  # fmt: skip
+
+    def seed() -> None:
+        cp.random.seed(3)
+        state.seed(4)
+
+    seed()
+    cp.linalg.inv(cp.eye(2))
+    first = [one.tolist() for one in issue()]
+    second = [one.tolist() for one in issue()]
+    own = cp.random.default_rng(1)
+    seed()
+    for expected in (first, second):
+        wrong = cp.linalg.inv(flat)
+        issue()
+        seed()
+        with pytest.raises(np.linalg.LinAlgError):
+            wrong.get()
+        assert [one.tolist() for one in issue()] == expected
+
+
 def test_random_numbers_have_their_distribution_and_a_seed_repeats_them() -> None:
     first, second = cp.random.default_rng(7), cp.random.default_rng(7)
     drawn = first.standard_normal((1000,), dtype=cp.float32)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -11,8 +14,11 @@ import pytest
 
 from rgpu_server.arrays.cupy_library import CupyLibrary
 from rgpu_server.arrays.library import NotOfferedError, Slot
+from rgpu_server.arrays.modules import CompileException
+from rgpu_server.arrays.nvrtc import Compiled
 from rgpu_server.arrays.real_cupy import ChargedSegments
-from rgpu_server.arrays.real_kernels import CupyKernels
+from rgpu_server.arrays.real_kernels import CupyKernels, Kernel
+from rgpu_server.arrays.source_compiler import SourceCompiler
 
 
 class Array(np.ndarray):  # type: ignore[type-arg]
@@ -22,24 +28,49 @@ class Array(np.ndarray):  # type: ignore[type-arg]
         return np.asarray(self)
 
 
-class RawKernel:
-    def __init__(self, name: str) -> None:
-        self.name, self.launched = name, []
-        self.attributes = {"num_regs": 3}
+class Function:
+    """A kernel of loaded code."""
 
-    def compile(self) -> None:
-        pass
+    ptr = 77
+
+    def __init__(self, symbol: str) -> None:
+        self.symbol = symbol
+        self.launched: list[Any] = []
 
     def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
         self.launched.append((grid, block, args, shared_mem))
 
 
-class RawModule:
-    def __init__(self, code: str, options: Any, backend: str, name_expressions: Any) -> None:
-        self.given = (code, options, backend, name_expressions)
+class Module:
+    """Loaded code."""
 
-    def get_function(self, name: str) -> RawKernel:
-        return RawKernel(name)
+    loaded: bytes
+
+    def load(self, ptx: bytes) -> None:
+        self.loaded = ptx
+
+    def get_function(self, symbol: str) -> Function:
+        return Function(symbol)
+
+
+class FakeDevice:
+    """The driver, asked for what CuPy's Function does not tell."""
+
+    capability = (9, 0)
+
+    def attributes(self, function: int) -> dict[str, int]:
+        return {"num_regs": 3} if function == Function.ptr else {}
+
+
+class FakeCompiler:
+    """Notes what it is given."""
+
+    def __init__(self) -> None:
+        self.given: list[Any] = []
+
+    def compile(self, *given: Any) -> Compiled:
+        self.given.append(given)
+        return Compiled(b"ptx\0", {"scale<float>": "_Z5scaleIfE"}, "")
 
 
 def asarray(value: Any) -> Any:
@@ -55,7 +86,8 @@ def add(*arguments: Any, **keywords: Any) -> Any:
 def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
     module: Any = ModuleType("cupy")
     module.__version__, module.ndarray, module.asarray, module.add = "14.2.0", Array, asarray, add
-    module.copyto, module.RawKernel, module.RawModule = np.copyto, RawKernel, RawModule
+    # What compiles in this process is not there: RawModule, RawKernel.
+    module.copyto, module.cuda = np.copyto, SimpleNamespace(Module=Module)
     monkeypatch.setitem(sys.modules, "cupy", module)
     return module
 
@@ -86,23 +118,51 @@ def test_where_leaves_the_other_elements_of_out(cupy: Any) -> None:
     assert out.tolist() == [2, 0, 2]
 
 
-def test_kernels_are_compiled_and_launched_by_cupy(cupy: Any) -> None:
-    kernels = CupyKernels(cupy)
-    library = CupyLibrary(cupy=cupy, more=kernels.operations(), kernels=(RawKernel,))
+def test_kernels_are_compiled_beside_the_worker_and_launched_by_cupy(cupy: Any) -> None:
+    compiler: Any = FakeCompiler()
+    device: Any = FakeDevice()
+    kernels = CupyKernels(cupy, device, compiler)
+    library = CupyLibrary(cupy=cupy, more=kernels.operations(), kernels=(Kernel,))
     kernel = library.keep(
         library.define("kernel.compile", ["code", "name"], {}).call("code", "name", ["-DN=1"])
     )
+    assert kernel.module.loaded == b"ptx\0"
     library.define("kernel.launch", [Slot("a"), (1,), (2,), [], 0], {}).call(
         kernel, [1], [2], [asarray(1)], 8
     )
-    assert kernel.launched == [((1,), (2,), (asarray(1),), 8)]
+    assert kernel.function.launched == [((1,), (2,), (asarray(1),), 8)]
     assert library.describe(kernel) == ["k", "name", {"num_regs": 3}]
     long = asarray(np.frombuffer(b"x" * 100, np.uint8))
-    assert kernels.compile(long, "scale<float>").name == "scale<float>"
+    assert kernels.compile(long, "scale<float>").function.symbol == "_Z5scaleIfE"
+    kernels.compile("code", "name", ["-DN=1"])
+    architecture = "--gpu-architecture=sm_90"
+    assert compiler.given == [
+        (b"code", "kernel.cu", (architecture, "-DN=1"), ()),
+        (b"x" * 100, "kernel.cu", (architecture,), ("scale<float>",)),
+    ]
     with pytest.raises(NotOfferedError, match="nvrtc"):
         kernels.compile("code", "name", (), "nvcc")
     with pytest.raises(TypeError):
         kernels.launch(3, (1,), (1,))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '#include "/etc/passwd"',
+        '#if __has_include("/etc/passwd")\n#include "/etc/passwd"\n#endif\n#error none',
+    ],
+)
+def test_a_source_on_a_gpu_node_reads_no_file_of_the_node(cupy: Any, source: str) -> None:
+    """A worker may read all files there, and NVRTC quotes what it has read in its log."""
+    with contextlib.closing(SourceCompiler()) as compiler:
+        device: Any = FakeDevice()
+        kernels = CupyKernels(cupy, device, compiler)
+        with pytest.raises(CompileException) as caught:
+            kernels.compile(source, "name")
+    first = Path("/etc/passwd").read_text().partition(":")[0]
+    assert re.search("cannot open|none", str(caught.value))
+    assert f"{first}:" not in str(caught.value)
 
 
 class Refused(Exception):

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import signal
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from helpers import clients, pki
 from helpers.agent import GRPC
 from helpers.command import rgpu_command
+from helpers.file_locks import waited_for
 from helpers.needs import needs
 from helpers.server import HAS_UCX, PATIENT, TRANSPORTS, UCX, Server
 from helpers.waiting import wait_until
@@ -151,6 +155,39 @@ def test_kernels_run_on_the_device(server: Server) -> None:
     assert run(server.unix, source).split() == ["1999.0", "81.0", "499500.0"]
 
 
+def places_of(server: Server) -> int:
+    """Opens the file of the places at which the one tenant with a session compiles."""
+    assert server.process is not None
+    folder = Path(f"/proc/{server.process.pid}/fd")
+    (file,) = (one for one in folder.iterdir() if "rgpu-compile-places" in os.readlink(one))
+    return os.open(file, os.O_RDWR | os.O_CLOEXEC)
+
+
+def test_a_worker_in_its_sandbox_waits_for_a_place_to_compile(server: Server) -> None:
+    source = """
+    import rgpu_client.cupy as cp
+    x = cp.arange(10)
+    x.get()
+    print("here")
+    input()
+    print(float(cp.ElementwiseKernel("T a", "T b", "b = 3 * a", "triple")(x)[9]))
+    """
+    program = start(server.unix, source)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "here\n"
+    places = places_of(server)
+    try:
+        fcntl.lockf(places, fcntl.LOCK_EX)  # all of them
+        assert program.stdin is not None
+        program.stdin.write("\n")
+        program.stdin.flush()
+        wait_until(lambda: waited_for(places))
+    finally:
+        os.close(places)  # which unlocks them
+    output, errors = program.communicate(timeout=120)
+    assert (program.returncode, output) == (0, "27.0\n"), errors
+
+
 def test_who_is_killed_leaves_nothing(server: Server) -> None:
     holder = start(
         server.unix, "import rgpu_client.cupy as cp; cp.zeros(9).get(); print('here'); input()"
@@ -168,14 +205,15 @@ def test_nothing_is_computed_for_who_is_killed(server: Server) -> None:
     import rgpu_client.cupy as cp
     a = cp.eye(5000)
     a[0, 0].get()
-    for _ in range(12):
+    for _ in range(3):
         a = a @ a
     a._session.issuer.flush()
     print('here')
     input()
     """
-    # Each product takes 250 billion operations, seconds on a processor or two. The one that runs
-    # when the program is killed may take long on a busy machine.
+    # Each product takes 250 billion operations, seconds on a processor or two, and the client is at
+    # most two ahead (`ahead`). The one that runs when the program is killed may take long on a busy
+    # machine.
     holder = start(server.unix, source, RGPU_LEASE="killed")
     assert holder.stdout is not None
     assert holder.stdout.readline() == "here\n"
@@ -236,6 +274,11 @@ print(tuple(model(x).cpu().shape), torch.cuda.device_count(), torch.cuda.mem_get
 told = torch.cuda.get_device_properties(0)
 assert (told.major, told.minor) == torch.cuda.get_device_capability()
 print(told.name == torch.cuda.get_device_name(), told.total_memory >> 20)
+at = torch.tensor([9], device=device)
+try:
+    x.index_select(0, at)
+except IndexError:
+    print("blocked")
 """
     words = [
         rgpu_command(),
@@ -251,9 +294,13 @@ print(told.name == torch.cuda.get_device_name(), told.total_memory >> 20)
         source,
     ]
     output = subprocess.check_output(
-        words, text=True, timeout=120, cwd="/", env=clients.environment(None)
+        words,
+        text=True,
+        timeout=120,
+        cwd="/",
+        env=clients.environment(None, CUDA_LAUNCH_BLOCKING="1"),
     )
-    assert output.splitlines() == ["(3, 2) 1 256", "True 256"]
+    assert output.splitlines() == ["(3, 2) 1 256", "True 256", "blocked"]
 
 
 @needs("torch")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -9,20 +10,25 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers.array_worker import RemoteError, Session, array_worker
 from helpers.ends import killed
+from helpers.file_locks import locked, waited_for
 from helpers.needs import needs
 from helpers.waiting import wait_until
 
 from rgpu_client.arrays.issuer import SessionLostError
 from rgpu_common.arrays.messages import Tag
+from rgpu_server.arrays import equipment, nvrtc
+from rgpu_server.arrays.headers import Headers
 from rgpu_server.arrays.kernel_sources import checked_options
 from rgpu_server.arrays.library import NotOfferedError
-from rgpu_server.arrays.nvrtc import SourceError
+from rgpu_server.arrays.nvrtc import CODE, PTX, NvrtcMissingError, SourceError
+from rgpu_server.arrays.places import Places
 from rgpu_server.arrays.source_compiler import SourceCompiler
 from rgpu_server.isolation import Isolation
 from rgpu_server.session_compilers import SessionCompilers
@@ -332,15 +338,9 @@ def test_device_time_is_measured_by_events() -> None:
         assert session.page.read(0).launches >= 11
 
 
-def waits_for(file: int) -> bool:
-    """Whether a process waits for a lock of a file."""
-    inode = f":{os.fstat(file).st_ino} "
-    return any("->" in one and inode in one for one in Path("/proc/locks").read_text().splitlines())
-
-
-def test_a_compiler_waits_for_a_place_of_its_tenant() -> None:
-    """Another process has the only place until it is killed."""
-    compiler = SourceCompiler()
+@contextlib.contextmanager
+def taken_place() -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """Yields a file of one place, and another process, which has it until it is killed."""
     places = os.memfd_create("places", 0)
     os.ftruncate(places, 1)
     source = f"import fcntl; fcntl.lockf({places}, fcntl.LOCK_EX, 1); print(flush=True); input()"
@@ -348,27 +348,125 @@ def test_a_compiler_waits_for_a_place_of_its_tenant() -> None:
         [sys.executable, "-c", source], pass_fds=(places,), stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )  # fmt: skip
-    done: list[bytes] = []
-
-    def compiles() -> None:
-        done.append(compiler.compile(b"__global__ void f() {}", "k.cu", []).ptx)
-
     try:
         assert other.stdout is not None
         assert other.stdout.readline() == b"\n"
-        compiler.share(places)
-        thread = threading.Thread(target=compiles)
-        thread.start()
-        wait_until(lambda: waits_for(places))
-        assert not done
-        killed(other)
-        thread.join(60)
-        assert [one.endswith(b"\0") for one in done] == [True]
+        yield places, other
     finally:
         other.kill()
         other.communicate()
-        compiler.close()
         os.close(places)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "begins", "holds"),
+    [
+        (f"{CODE}90", b"\x7fELF", b""),
+        (f"{PTX}90", b"//", b".target sm_90"),
+        (f"{CODE}9990", b"//", b".target sm_"),  # the device is newer than NVRTC
+        (f"{CODE}91", b"//", b".target sm_90"),  # there is no such device between those it knows
+    ],
+)
+def test_a_driver_that_is_older_than_the_compiler_gets_a_devices_code(
+    architecture: str, begins: bytes, holds: bytes
+) -> None:
+    """Such a driver refuses the compiler's PTX."""
+    with contextlib.closing(SourceCompiler()) as compiler:
+        source = b"template <typename T> __global__ void f(T *x) { *x = 1; }"
+        done = compiler.compile(source, "k.cu", [architecture], ["f<float>"])
+    assert done.code.startswith(begins)
+    assert holds in done.code
+    assert done.names["f<float>"].encode() in done.code
+
+
+def test_nvrtc_is_found_in_cudas_toolkit_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvrtc, "find_spec", lambda _: None)  # NVIDIA's packages are not installed
+    monkeypatch.setenv("CUDA_PATH", str(tmp_path))
+    with pytest.raises(NvrtcMissingError, match=r"install nvidia-cuda-nvrtc .* CUDA_PATH"):
+        nvrtc.Nvrtc()
+    (tmp_path / "lib64").mkdir()
+    (tmp_path / "lib64" / "libnvrtc.so.13").write_text("no library")
+    with pytest.raises(NvrtcMissingError, match=r"lib64 cannot be loaded: "):
+        nvrtc.Nvrtc()
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "of_toolkit.h").write_text("int x;")
+    assert list(Headers().of(b"#include <of_toolkit.h>")) == ["of_toolkit.h"]
+
+
+def test_a_compiler_waits_for_a_place_of_its_tenant() -> None:
+    compiler = SourceCompiler()
+    done: list[bytes] = []
+
+    def compiles() -> None:
+        done.append(compiler.compile(b"__global__ void f() {}", "k.cu", []).code)
+
+    try:
+        with taken_place() as (places, other):
+            compiler.share(places)
+            thread = threading.Thread(target=compiles)
+            thread.start()
+            wait_until(lambda: waited_for(places))
+            assert not done
+            killed(other)
+            thread.join(60)
+            assert [one.endswith(b"\0") for one in done] == [True]
+    finally:
+        compiler.close()
+
+
+def threads_that_wait() -> int:
+    """Returns how many threads of this process wait for a place."""
+    return [one.name for one in threading.enumerate()].count("place")
+
+
+def test_a_wait_for_a_place_ends_and_leaves_no_place_taken() -> None:
+    compiler = SourceCompiler(wait_seconds=0.01)
+    patient = SourceCompiler()
+    why = r"waited 0\.01 s for other .*, of which 1 run.*compile less.*emulated\.compiler_processes"
+    try:
+        with taken_place() as (places, other):
+            compiler.share(places)
+            patient.share(places)
+            for _ in range(2):
+                with pytest.raises(RuntimeError, match=why):
+                    compiler.compile(b"__global__ void f() {}", "k.cu", [])
+            # The thread that waited in vain waits on, alone.
+            wait_until(lambda: waited_for(places))
+            assert threads_that_wait() == 1
+            killed(other)
+            # Nobody wants what that thread gets now.
+            wait_until(lambda: threads_that_wait() == 0)
+            assert not waited_for(places)
+            assert not locked(places)
+            for one in (compiler, patient):
+                assert one.compile(b"__global__ void f() {}", "k.cu", []).code.endswith(b"\0")
+            assert not locked(places)
+    finally:
+        compiler.close()
+        patient.close()
+
+
+def test_a_place_that_one_source_waited_for_in_vain_goes_to_the_next() -> None:
+    with taken_place() as (file, other):
+        places = Places(file)
+        with pytest.raises(RuntimeError, match=r"waited 0\.01 s"), places.place(0.01):
+            pass
+        had: list[bool] = []
+
+        def take() -> None:
+            with places.place(60):
+                had.append(locked(file))
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        wait_until(lambda: waited_for(file))
+        assert not had
+        killed(other)
+        thread.join(60)
+        assert had == [True]
+        assert not locked(file)
 
 
 def test_a_tenants_sessions_share_places_whatever_the_device() -> None:
@@ -384,6 +482,27 @@ def test_a_tenants_sessions_share_places_whatever_the_device() -> None:
     compilers.close()
 
 
+@pytest.mark.parametrize(
+    ("own", "compilers", "told"),
+    [
+        ("", "", ""),
+        ("", "own-user: EPERM from setresuid", "own-user: EPERM from setresuid"),
+        ("landlock: none", "own-user: none", "landlock: none; own-user: none"),
+    ],
+)
+def test_a_worker_reports_what_its_compiler_lacks(
+    monkeypatch: pytest.MonkeyPatch, own: str, compilers: str, told: str
+) -> None:
+    """The daemon uses no worker whose report is worse than what it allows."""
+    monkeypatch.setattr(equipment, "confine", lambda **_: own)
+    loaded = object.__new__(equipment.Loaded)
+    loaded._emulated = True
+    loaded._compiler = SimpleNamespace(report=lambda: compilers)
+    assert loaded.confine() == told
+    loaded._compiler = None  # PyTorch compiles no kernels
+    assert loaded.confine() == own
+
+
 def test_a_compiler_that_is_asked_for_too_much_refuses() -> None:
     compiler = SourceCompiler(memory_bytes=512 << 20, seconds=1)
     try:
@@ -391,7 +510,7 @@ def test_a_compiler_that_is_asked_for_too_much_refuses() -> None:
         many = b"#define A(x) x x x x x x x x\n" + b"#define B(x) A(A(A(A(A(A(A(A(A(x)))))))))\n"
         with pytest.raises((RuntimeError, SourceError)):
             compiler.compile(many + b"__device__ int b[] = {B(1,)};", "k.cu", [])
-        assert compiler.compile(b"__global__ void f() {}", "k.cu", []).ptx.endswith(b"\0")
+        assert compiler.compile(b"__global__ void f() {}", "k.cu", []).code.endswith(b"\0")
         with pytest.raises(ValueError, match="at most 8 MiB"):
             compiler.compile(b" " * (9 << 20), "k.cu", [])
     finally:

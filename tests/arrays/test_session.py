@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import sys
@@ -270,6 +271,45 @@ def test_changes_behind_a_failure_that_the_program_does_not_know_of_are_not_exec
     assert read(issuer, weights).tolist() == [2, 2, 2]
 
 
+@pytest.mark.parametrize("told", [False, True])
+def test_numbers_behind_a_failure_that_the_program_does_not_know_of_are_not_drawn(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
+    """told: the program has read the failed value before, and draws by it nevertheless."""
+    numbers = itertools.count(1)
+    draw = Operation(lambda a, b: np.full(1, next(numbers)), draws=True)
+    monkeypatch.setitem(CALLS, "draw", draw)
+    a = put(issuer, np.ones(3))
+    bad = run(issuer, "fail", [a, a])
+    if told:
+        with pytest.raises(ArithmeticError):
+            read(issuer, bad)
+    first, second = run(issuer, "draw", [a, bad]), run(issuer, "draw", [a, a])
+    # The state of the generator is as old as elements behind a change that was left out.
+    with pytest.raises(ArithmeticError):
+        read(issuer, a)
+    for one in (first, second):
+        with pytest.raises(ArithmeticError):
+            read(issuer, one)
+    assert read(issuer, run(issuer, "draw", [a, a])).tolist() == [1]
+
+
+def test_a_program_that_blocks_gets_each_failure_from_the_operation_itself() -> None:
+    """As under CUDA_LAUNCH_BLOCKING=1."""
+    served = Served(Plain())
+    issuer = Issuer(served.line, raising, blocking=True)
+    a = put(issuer, np.ones(3))
+    for name, outputs in (("fail", 1), ("ifail", 0)):
+        with pytest.raises(ArithmeticError, match="it does not work") as caught:
+            run(issuer, name, [put(issuer, np.ones(3)), a], outputs=outputs)
+        assert caught.value.rgpu_site[0] == __file__  # type: ignore[attr-defined]
+    run(issuer, "iadd", [a, a], outputs=0)
+    assert read(issuer, run(issuer, "add", [a, a])).tolist() == [4, 4, 4]
+    issuer.close()
+    served.join()
+    assert not served.broken
+
+
 def test_who_waits_for_the_node_is_told_of_a_failure_that_nobody_has_read(issuer: Issuer) -> None:
     a = put(issuer, np.ones(3))
     run(issuer, "fail", [a, a])
@@ -417,7 +457,9 @@ def nested(depth: int) -> bytes:
     [
         b"", b"\xc1", b"\x93\x01", msgpack.packb(3), msgpack.packb([1]), nested(500), nested(900),
         nested(5000), msgpack.packb([1, 1]), msgpack.packb([1, 1, 7]), msgpack.packb([1, 1, ["a", "b"]]),
-        msgpack.packb([1, 1, ["a", "b", "c", "d"]]),
+        msgpack.packb([1, 1, ["a", "b", "c", "d"]]), msgpack.packb([1, 1, ["a", "b", 1e999, "d"]]),
+        msgpack.packb([[1], 0, []]), msgpack.packb([{}, 0]), msgpack.packb([1, [], []]),
+        msgpack.packb([1, 0]), msgpack.packb([1, 0, 7]), msgpack.packb([1, 0, None]),
     ],
 )  # fmt: skip
 def test_an_answer_of_no_form_ends_the_session_with_a_sentence(head: bytes) -> None:

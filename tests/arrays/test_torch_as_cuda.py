@@ -81,6 +81,70 @@ for call in (lambda: torch.cuda.FloatTensor(3), lambda: torch.cuda.current_blas_
 torch.cuda.init()
 torch.cuda._lazy_init()
 """
+SCRIPTS = """
+import torch
+
+class Own:
+    def __init__(self) -> None:
+        self.type = 3
+
+def asked(x: torch.Tensor, where: torch.device, where_too: "torch.device"):
+    device, own = x.device, Own()
+    here = (x.device.type, device.type, where.type, (x + 1).device.type, where_too.type)
+    same = x.device.type == "cuda", device.type != "cuda", x.device.type in ["cuda", "mps"]
+    return here, same, getattr(x, "is_cuda"), torch.is_autocast_enabled(), own.type, x.type(torch.int)
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.type = 5
+        self.weight = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x: torch.Tensor):
+        if self.weight.device.type == "cuda" and self.weight.is_cuda:
+            return x * self.type
+        return x
+
+def automatic(x: torch.Tensor):
+    with torch.autocast("cpu"):
+        return x @ x.t()
+
+def kind(x: torch.Tensor):
+    return torch.get_autocast_dtype("cpu")
+
+x = torch.ones(1, 3, device="cuda")
+script = torch.jit.script(asked)
+with torch.autocast("cuda"):
+    print(*script(x, x.device, x.device)[:-1])
+print(*script(x.cpu(), torch.device("cpu"), torch.device("cpu"))[:-1])
+for model in (Model(), Model().cuda()):
+    print(torch.jit.script(model)(x).sum().item())
+print(torch.jit.script(automatic)(torch.ones(1, 3)).dtype, torch.jit.script(kind)(x))
+"""
+ACCELERATOR = """
+import torch
+x, chosen = torch.ones(1 << 10, device="cuda"), torch.accelerator
+print(chosen.current_accelerator().type, chosen.memory_allocated("cuda") == chosen.memory_allocated())
+for call in (chosen.empty_host_cache, chosen.empty_cache, chosen.reset_peak_memory_stats,
+             chosen.reset_accumulated_memory_stats):
+    assert call() is None
+stats, (free, limit) = chosen.memory_stats(), chosen.get_memory_info("cuda:0")
+print(stats["allocated_bytes.all.current"], chosen.max_memory_allocated(), limit - free)
+chosen.synchronize("cuda")
+stream = torch.Stream(device="cuda")
+with stream:
+    stream.record_event().synchronize()
+start, end = (torch.Event(device="cuda", enable_timing=True) for _ in range(2))
+start.record()
+end.record(chosen.current_stream())
+print(start.elapsed_time(end) >= 0, end.query(), isinstance(stream, torch.Stream), stream.device.type)
+x[torch.tensor([1 << 20], device="cuda")]
+try:
+    torch.Event(device="cuda").synchronize()
+except IndexError:
+    print("told")
+print(x.to("cpu", non_blocking=True).device, torch.zeros(2, pin_memory=True).tolist())
+"""
 START = """
 import runpy, sys
 sys.path.insert(0, sys.argv[2])
@@ -147,6 +211,34 @@ def test_what_a_program_asks_about_cuda_is_true_of_the_node(tmp_path: Path) -> N
         "cpu",
         "refused",
         "refused",
+    ]
+
+
+@pytest.mark.slow
+def test_scripts_see_the_device_as_cuda(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(SCRIPTS)
+    said = output("-c", START, str(program), str(Path(__file__).parent.parent)).splitlines()
+    assert said == [
+        f"{('cuda',) * 5} (True, False, True) True False 3",
+        f"{('cpu',) * 5} (False, True, False) False False 3",
+        "3.0",
+        "15.0",
+        "torch.bfloat16 15",
+    ]
+
+
+@pytest.mark.slow
+def test_what_a_program_asks_the_accelerator_is_answered_by_the_node(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(ACCELERATOR)
+    said = output("-c", START, str(program), str(Path(__file__).parent.parent)).splitlines()
+    assert said == [
+        "cuda True",
+        "4096 4096 4096",
+        "True True True cuda",
+        "told",
+        "cpu [0.0, 0.0]",
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,58 @@ def test_a_full_lease_is_pytorchs_own_error() -> None:
         for _ in range(20):
             torch.zeros(1 << 16, device="rgpu").add_(1)
         assert torch.ones(1, device="rgpu").item() == 1
+
+
+GROWING: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda one, out: torch.add(one.expand(1 << 15), 1, out=out),
+    "cat": lambda one, out: torch.cat([one.expand(1 << 14)] * 2, out=out),
+    "stack": lambda one, out: torch.stack([one.expand(1 << 14)] * 2, out=out),
+    "mm": lambda one, out: torch.mm(one.expand(256, 1), one.expand(1, 128), out=out),
+    "matmul": lambda one, out: torch.matmul(one.expand(256, 1), one.expand(1, 128), out=out),
+    "arange": lambda one, out: torch.arange(1 << 15, out=out),
+    "ones": lambda one, out: torch.ones(1 << 15, out=out),
+    "clamp": lambda one, out: torch.clamp(one.expand(1 << 15), 0, out=out),
+    "sum": lambda one, out: torch.sum(one.expand(2, 1 << 15), 0, out=out),
+    "add into a larger one": lambda one, out: torch.add(
+        one.expand(1 << 15), 1, out=out.resize_(1 << 10).resize_(0)
+    ),
+    "resize_": lambda one, out: out.resize_(1 << 15),
+    "resize_as_": lambda one, out: out.resize_as_(one.expand(1 << 15)),
+}
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_what_an_operator_adds_to_a_tensor_is_allocated_in_the_call(name: str) -> None:
+    with torch_session(1 << 20) as issuer:
+        one = torch.ones(1, device="rgpu")
+        kept: list[Any] = []
+
+        def fill() -> None:
+            while len(kept) < 8:
+                kept.append(GROWING[name](one, torch.empty(0, device="rgpu")))
+
+        with pytest.raises(torch.OutOfMemoryError):
+            fill()
+        # The number itself takes a little.
+        assert len(kept) == 7
+        assert sum(one.untyped_storage().nbytes() for one in kept) == 7 << 17
+        issuer.sync()
+        del kept[:3]
+        with pytest.raises(torch.OutOfMemoryError):
+            fill()
+        assert len(kept) == 7
+        issuer.sync()
+
+
+def test_what_only_the_node_knows_is_counted_too() -> None:
+    with torch_session(1 << 20) as issuer:
+        row = torch.ones(1 << 15, device="rgpu")
+        kept = [torch.masked_select(row, row > 0, out=torch.empty(0, device="rgpu"))]
+        kept += [torch.masked_select(row, row > 0) for _ in range(3)]
+        issuer.sync()
+        with pytest.raises(torch.OutOfMemoryError):
+            kept += [torch.ones(1 << 15, device="rgpu") for _ in range(4)]
+        issuer.sync()
 
 
 @pytest.mark.parametrize("make", [torch.ones, torch.empty])
@@ -134,6 +187,46 @@ def test_a_step_that_has_failed_leaves_the_weights_and_the_optimizer(issuer: Iss
     assert state() == before
     assert step(1, 2) > 0
     assert state() != before
+
+
+def test_numbers_behind_an_error_that_the_program_has_not_seen_are_not_drawn(
+    issuer: Issuer,
+) -> None:
+    own = torch.Generator(device="rgpu")
+    drawing: list[Any] = [
+        lambda: torch.rand(3, device="rgpu"),
+        lambda: torch.rand(3, device="rgpu", generator=own),
+        lambda: torch.randperm(9, device="rgpu"),
+        lambda: torch.nn.functional.dropout(sent(64) + 1),
+        lambda: torch.bernoulli(sent(2, 2) / 4, generator=own),
+        lambda: torch.multinomial(sent(8), 2),
+        lambda: sent(3).normal_(generator=own),
+    ]
+
+    def state() -> list[Any]:
+        return [torch.rgpu.get_rng_state(), own.get_state()]
+
+    def issue() -> list[Any]:
+        return [draw() for draw in drawing]
+
+    torch.manual_seed(5)
+    own.manual_seed(6)
+    before = state()
+    expected = [one.tolist() for one in issue()]
+    for _ in range(2):
+        torch.manual_seed(5)
+        own.manual_seed(6)
+        wrong = sent(3).index_select(0, torch.tensor([100], device="rgpu"))
+        drawn = issue()
+        torch.manual_seed(7)
+        own.manual_seed(8)
+        with pytest.raises(IndexError, match="out of range"):
+            wrong.sum().item()
+        assert all(map(torch.equal, before, state()))
+        for one in drawn[:-1]:
+            with pytest.raises(IndexError, match="out of range"):
+                one.tolist()
+        assert [one.tolist() for one in issue()] == expected
 
 
 def test_another_release_is_refused(monkeypatch: pytest.MonkeyPatch, issuer: Issuer) -> None:

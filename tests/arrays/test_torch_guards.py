@@ -12,12 +12,15 @@ from helpers.needs import import_needed
 torch = import_needed("torch")
 
 from helpers.array_session import A  # noqa: E402
+from helpers.torch_node import Quota  # noqa: E402
 from helpers.torch_session import torch_session  # noqa: E402
 
 from rgpu_client.arrays.issuer import Issuer  # noqa: E402
 from rgpu_common.arrays.messages import UNKNOWN_OUTPUTS, Tag  # noqa: E402
+from rgpu_server.arrays.library import Slot  # noqa: E402
 from rgpu_server.arrays.torch_allowed import Allowed  # noqa: E402
-from rgpu_server.arrays.torch_guards import GUARDS  # noqa: E402
+from rgpu_server.arrays.torch_guards import GUARDS, guarded  # noqa: E402
+from rgpu_server.arrays.torch_library import TorchLibrary  # noqa: E402
 
 FAR = 1 << 40
 
@@ -104,6 +107,14 @@ CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("linalg_ldl_solve", [t(5, 5), i(-9, -9, -9, -9, -9).int(), t(5, 2)], {}),
     ("linalg_ldl_solve", [t(3, 3), i(1, 2, -3).int(), t(3, 2)], {}),
     ("lu_unpack", [t(5, 3, 2), i(3, 2, 3).int(), True, True], {}),
+    # The sums of 64 bits are 5 and 1.
+    ("repeat_interleave", [i(1 << 62, 1 << 62, 1 << 62, (1 << 62) + 5)], {}),
+    ("repeat_interleave", [i(FAR, 1 - FAR)], {}),
+    ("_native_multi_head_attention",
+     [t(1, 2, 4), t(1, 2, 4), t(1, 2, 4), 4, 0, t(12, 4), t(12), t(4, 4), t(4)], {}),
+    ("_transformer_encoder_layer_fwd",
+     [t(1, 2, 4), 4, 0, t(12, 4), t(12), t(4, 4), t(4), False, False, 0.1, t(4), t(4), t(4), t(4),
+      t(8, 4), t(8), t(4, 8), t(4)], {}),
 ]  # fmt: skip
 
 
@@ -142,6 +153,37 @@ def test_wrong_arguments_are_refused_by_a_session_that_lives_on() -> None:
             assert "not executed on the node" not in str(caught.value), name
             assert "cannot take" not in str(caught.value), (name, caught.value)
         assert issuer.ask("version")
+
+
+def test_what_a_gpu_node_computes_on_its_cpu_is_checked_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A session may have tensors there (`rgpu::to_host`, the device "cpu")."""
+    called: list[int] = []
+
+    class Gpu(torch.Tensor):  # type: ignore[misc]
+        """What guards take for a tensor of a GPU."""
+
+        device = torch.device("cuda", 0)
+
+    def call(*arguments: Any) -> None:
+        called.append(len(arguments))
+
+    (schema,) = torch._C._jit_get_schemas_for_operator("aten::_pdist_forward")[:1]
+    on_cpu, on_gpu = t(3, 2, 5), t(3, 2, 5).as_subclass(Gpu)
+    run = guarded("aten::_pdist_forward", call, schema, gpu=True)
+    with pytest.raises(ValueError, match="points of distances are a matrix"):
+        run(on_cpu, 2.0)
+    assert called == []
+    # A wild access there is the driver's affair, and a look would wait for the GPU.
+    run(on_gpu, 2.0)
+    assert called == [2]
+    # A library on such a node has these guards.
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    library = TorchLibrary(Quota(1 << 20))
+    shown = [Slot(Tag.SLOT_OBJECT), 2.0]
+    with pytest.raises(ValueError, match="points of distances are a matrix"):
+        library.define("aten::_pdist_forward", shown, {}).call(on_cpu, 2.0)
 
 
 def view(

@@ -310,6 +310,50 @@ def test_libraries_save_all_weights(tmp_path: Path) -> None:
     assert there == here
 
 
+# A language model with tied weights: trained from a loader, saved, loaded in all ways, sampled.
+LANGUAGE = """
+import sys, torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+folder = sys.argv[1]
+torch.manual_seed(0)
+config = GPT2Config(
+    n_layer=2, n_head=2, n_embd=16, vocab_size=30, n_positions=16,
+    resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
+)
+model = GPT2LMHeadModel(config).to(DEVICE)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+words = torch.randint(30, (8, 12))
+losses = []
+for _ in range(3):
+    for batch in torch.utils.data.DataLoader(words, batch_size=4):
+        batch = batch.to(DEVICE)
+        loss = model(batch, labels=batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(f"{loss.item():.4f}")
+print(losses)
+model.eval().save_pretrained(folder)
+prompt = words[:1, :4]
+expected = model(prompt.to(DEVICE)).logits.cpu()
+for where in ({}, {"device_map": DEVICE}):
+    again = GPT2LMHeadModel.from_pretrained(folder, **where).eval()
+    logits = again(prompt.to(again.device)).logits.cpu()
+    print(torch.allclose(logits, expected, atol=1e-4), again.lm_head.weight is again.transformer.wte.weight)
+    print(again.device.type == (DEVICE if where else "cpu"))
+print(model.generate(prompt.to(DEVICE), max_new_tokens=5, do_sample=False, pad_token_id=0).tolist())
+"""
+
+
+@pytest.mark.slow
+@needs("accelerate", "transformers")
+def test_a_language_model_is_trained_saved_and_loaded(tmp_path: Path) -> None:
+    here, there = (run(tmp_path, device, LANGUAGE) for device in ("cpu", "cuda"))
+    assert here.count("True") == 6
+    assert there == here
+
+
 # Calls that take an address of this process, or end it on the CPU too.
 SWEEP = """
 import io, warnings

@@ -366,6 +366,48 @@ def test_a_loader_pins_nothing(issuer: Issuer) -> None:
     assert not torch.ones(2).pin_memory().is_pinned()
 
 
+def test_no_call_asks_for_pinned_memory(issuer: Issuer) -> None:
+    x, numbers = sent(2, 3), [[0, 1, 2], [3, 4, 5]]
+    copies = [
+        x.to("cpu", non_blocking=True),
+        x.to("cpu", torch.float64, True),
+        x.to(torch.ones(1), True),
+        x.type("torch.DoubleTensor", True),
+        torch.empty(2, 3).copy_(x, non_blocking=True),
+    ]
+    assert [(one.device.type, one.tolist()) for one in copies] == [("cpu", numbers)] * 5
+    module = nn.Linear(2, 2).to("rgpu", non_blocking=True).to("cpu", non_blocking=True)
+    assert module.weight.device.type == "cpu"
+    assert len(torch.UntypedStorage(5).pin_memory("rgpu")) == 5
+
+
+def test_a_tensor_that_should_be_pinned_is_made(issuer: Issuer) -> None:
+    one = torch.ones(2)
+    made = [
+        torch.empty(2, pin_memory=True), torch.zeros(2, pin_memory=True),
+        torch.full((2,), 1.0, pin_memory=True), torch.tensor([1.0, 2.0], pin_memory=True),
+        torch.rand(2, pin_memory=True), torch.arange(2, pin_memory=True),
+        torch.empty_strided((2,), (1,), pin_memory=True), torch.ones_like(one, pin_memory=True),
+        torch.empty_like(sent(2), device="cpu", pin_memory=True),
+        torch.hann_window(2, pin_memory=True), one.new_empty(2, pin_memory=True),
+        one.new_full((2,), 3.0, pin_memory=True), one.new_tensor([1.0, 2.0], pin_memory=True),
+    ]  # fmt: skip
+    assert {(one.device.type, one.shape) for one in made} == {("cpu", (2,))}
+    assert torch.zeros(2, device="rgpu", pin_memory=True).tolist() == [0, 0]
+
+
+def made() -> Any:
+    return torch.zeros(2) + torch.ones_like(torch.empty(2)) + torch.tensor(1.0)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_functions_that_make_tensors_are_known_to_the_rest_of_pytorch(issuer: Issuer) -> None:
+    with torch.device("rgpu"):
+        assert {torch.empty(1).device.type, torch.tensor([1]).device.type} == {"rgpu"}
+    assert torch.jit.script(made)().tolist() == [2, 2]
+    assert pickle.loads(pickle.dumps(torch.zeros)) is torch.zeros
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_compile_falls_back_to_eager(issuer: Issuer) -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1)).to("rgpu")

@@ -19,7 +19,7 @@ from helpers.server import Server, patient_server
 from helpers.waiting import wait_until
 
 from attack.array_lane import UNKNOWN_OUTPUTS, A, ArrayLane, RefusedError, V, worker_of
-from rgpu_client.control import ControlClient
+from rgpu_client.control import ControlClient, ResizeRequest
 from rgpu_common.arrays.messages import MOST_OBJECTS, Op, Tag
 from rgpu_common.arrays.seams import Seam
 from rgpu_common.endpoints import parse_endpoint
@@ -91,6 +91,33 @@ class Growth:
 
 
 # Memory
+
+
+def limits_of(pid: int) -> tuple[int, int]:
+    """Returns the soft and the hard limit of a process's private memory."""
+    limits = Path(f"/proc/{pid}/limits").read_text()
+    (found,) = re.findall(r"Max data size +(\d+) +(\d+)", limits)
+    return int(found[0]), int(found[1])
+
+
+def test_no_code_in_a_worker_can_raise_its_ceiling(server: Server) -> None:
+    """Only the daemon can, for a lease that grows, where the system lets it."""
+    with ArrayLane(server, "raises", memory_bytes=LEASE) as lane:
+        assert lane.works()
+        worker = worker_of(server, lane)
+        soft, hard = limits_of(worker)
+        assert soft == hard <= status_bytes(worker, "VmData") + LEASE + MORE_BYTES + SLACK
+        with ControlClient(parse_endpoint(server.tcp), 60) as client:
+            (lease,) = client.leases("raises")
+            client.resize(lease.lease_id, ResizeRequest(memory_bytes=2 * LEASE))
+        stays = "the limit of private memory of worker"
+        wait_until(
+            lambda: (
+                limits_of(worker) == (soft + LEASE, hard + LEASE)
+                or any(stays in line for line in list(server.log))
+            )
+        )
+        assert limits_of(worker) in ((soft, hard), (soft + LEASE, hard + LEASE))
 
 
 def hoard(lane: ArrayLane, kept: list[int]) -> None:
@@ -194,6 +221,31 @@ def test_forged_pivots_exchange_no_rows_of_others(mallory: ArrayLane, pivots: An
     made = mallory.run("cupyx.scipy.linalg.lu_solve", [[Tag.TUPLE, A, A], A], slots)
     with pytest.raises(RefusedError, match=r"pivots of a factorization must be|needs 3 pivots"):
         mallory.read(made)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("ndimage.uniform_filter1d", 1 << 61), ("ndimage.minimum_filter1d", 1 << 61),
+     ("signal.medfilt2d", (1 << 32) + 1)],
+)  # fmt: skip
+def test_a_size_that_wraps_around_makes_no_small_buffer(
+    mallory: ArrayLane, name: str, number: int
+) -> None:
+    """SciPy's C code multiplies it, and writes as many elements as it was told."""
+    image = mallory.put(np.ones((8, 8)))
+    made = mallory.run(f"cupyx.scipy.{name}", [A, V], [image, number])
+    with pytest.raises(RefusedError, match=r"must (be|have) below"):
+        mallory.done(made)
+
+
+def test_labels_that_lie_over_each_other_are_no_places_in_a_table(mallory: ArrayLane) -> None:
+    """SciPy reads the labels back that it has written, and trusts them."""
+    image = mallory.put(np.indices((60, 60)).sum(0) % 2)
+    tuples = [[Tag.TUPLE, 60, 60], [Tag.TUPLE, 1, 1]]
+    over = mallory.run("rgpu.as_strided", [A, *tuples], [mallory.put(np.zeros(1000, np.int32))])
+    made = mallory.run("cupyx.scipy.ndimage.label", [A, None, A], [image, over])
+    with pytest.raises(RefusedError, match="elements of output lie in the same memory"):
+        mallory.done(made)
 
 
 @pytest.mark.parametrize("method", ["RandomState.normal", "RandomState.choice", "Generator.random"])

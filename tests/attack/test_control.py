@@ -18,9 +18,10 @@ from pathlib import Path
 
 import grpc
 import pytest
-from control.credentials import Keys, make_keys
 from helpers import clients
 from helpers.command import run_rgpu_plain
+from helpers.credentials import Keys
+from helpers.credentials import keys as keys
 from helpers.server import Server
 from helpers.waiting import wait_until
 from observe.page import address as metrics_address
@@ -28,14 +29,27 @@ from web_page.asking import asked, bearer
 from web_page.browser import address as page_address
 
 from attack.door import Lane
-from rgpu_common.v1 import lease_pb2, lease_pb2_grpc, observe_pb2, observe_pb2_grpc
+from rgpu_common.v1 import (
+    lease_pb2,
+    lease_pb2_grpc,
+    node_pb2,
+    node_pb2_grpc,
+    observe_pb2,
+    observe_pb2_grpc,
+)
+from rgpu_common.wire.claim import Claim
+from rgpu_common.wire.fields import Wish, WishKey
 from rgpu_common.wire.welcome import Welcome
 from rgpu_server.observe.record import Ring, Sample, Series, Store
 from rgpu_server.web.http import SAFE_HEADERS
 
 MIB = 1 << 20
 SECONDS = 300
-LEASES = 20
+LEASES = 200
+# Far more looks than fit the burst, however fast the machine is.
+LOOKS, OPERATES = 2000, 200
+CHANGES = 200
+OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
 QUESTIONS = 60
 RECORDED, RECORDED_SECONDS = 50, 300
 OPENS = 12
@@ -57,11 +71,6 @@ folder = "{record}"
 resume_grace_seconds = 0
 open_seconds = 60
 """
-
-
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
-    return make_keys(tmp_path_factory.mktemp("keys") / "tokens.toml")
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +197,84 @@ def test_many_questions_of_a_tenant_hold_no_operator_up(server: Server, keys: Ke
         assert not [line for line in list(server.log) if "Traceback" in line]
 
 
+def test_a_tenant_that_looks_again_and_again_holds_no_operator_up(
+    server: Server, keys: Keys, leases: None
+) -> None:
+    """Each look costs the server time for every lease that is there. It makes them in the thread in
+    which sessions open and operators are answered.
+    """
+    with (
+        grpc.insecure_channel(server.tcp, options=OWN_CONNECTION) as theirs,
+        grpc.insecure_channel(server.tcp, options=OWN_CONNECTION) as ours,
+    ):
+        looks = observe_pb2_grpc.ObserveServiceStub(theirs)
+        operator = node_pb2_grpc.NodeServiceStub(ours)
+        questions = [
+            looks.GetNow.future(
+                observe_pb2.GetNowRequest(), timeout=SECONDS, metadata=shown(keys.alice)
+            )
+            for _ in range(LOOKS)
+        ]
+        wait_until(lambda: any(one.done() for one in questions))
+        for _ in range(OPERATES):
+            operator.GetNode(node_pb2.GetNodeRequest(), timeout=SECONDS, metadata=shown(keys.ops))
+        answered = sum(one.done() for one in questions)
+        for one in questions:
+            one.cancel()
+        assert answered < LOOKS // 2, "the operator waited for the tenant's looks"
+
+
+def refused_changes(server: Server, token: str, stop: threading.Event, refused: list[int]) -> None:
+    """Has changes of leases refused, many at a time, until it is told to stop."""
+    with grpc.insecure_channel(server.tcp, options=OWN_CONNECTION) as channel:
+        stub = lease_pb2_grpc.LeaseServiceStub(channel)
+        nothing = lease_pb2.KeepAliveLeaseRequest(lease_id="none")
+        quota = lease_pb2.Quota(memory_bytes=1 << 50)
+        too_much = lease_pb2.GrantLeaseRequest(tenant="alice", key="too-much", quota=quota)
+        named = {"timeout": SECONDS, "metadata": shown(token)}
+        while not stop.is_set():
+            asked = [stub.KeepAliveLease.future(nothing, **named) for _ in range(CHANGES)]
+            asked += [stub.GrantLease.future(too_much, **named) for _ in range(CHANGES)]
+            codes = {one.exception().code() for one in asked}
+            assert grpc.StatusCode.UNAVAILABLE not in codes
+            assert grpc.StatusCode.OK not in codes
+            refused[0] += len(asked)
+
+
+def test_others_keep_leases_and_open_sessions_in_a_flood_of_refused_changes(
+    server: Server, keys: Keys, leases: None
+) -> None:
+    """Changes wait for no time that was used. So a flood of them has to leave others their turns."""
+    stop, refused = threading.Event(), [0]
+    flood = threading.Thread(target=refused_changes, args=(server, keys.alice, stop, refused))
+    flood.start()
+    try:
+        wait_until(lambda: refused[0] > 0)
+        before = refused[0]
+        for number in range(OPENS):
+            fields = {"lease_key": f"flooded-{number}", "memory_bytes": MIB}
+            with Lane(server.tcp) as lane, grpc.insecure_channel(server.tcp) as channel:
+                answer = lane.hello(access_token=keys.bob, **fields)
+                assert isinstance(answer, Welcome), answer
+                stub, named = lease_pb2_grpc.LeaseServiceStub(channel), shown(keys.bob)
+                quota = lease_pb2.Quota(memory_bytes=MIB)
+                key = f"kept-{number}"
+                request = lease_pb2.GrantLeaseRequest(
+                    tenant="bob", key=key, quota=quota, ttl_seconds=3600
+                )
+                lease = stub.GrantLease(request, timeout=SECONDS, metadata=named).lease.lease_id
+                kept = lease_pb2.KeepAliveLeaseRequest(lease_id=lease)
+                stub.KeepAliveLease(kept, timeout=SECONDS, metadata=named)
+                ended = lease_pb2.RevokeLeaseRequest(lease_id=lease)
+                stub.RevokeLease(ended, timeout=SECONDS, metadata=named)
+        wait_until(lambda: refused[0] > before)
+        assert flood.is_alive(), "the flood went on beside"
+    finally:
+        stop.set()
+        flood.join(SECONDS)
+    assert not flood.is_alive()
+
+
 # The time of the process
 
 
@@ -248,6 +335,34 @@ def test_sessions_open_while_metrics_are_read_in_a_loop(
         rounds = iter(range(10_000))
         wait_until(lambda: opens(f"later-{next(rounds)}") or bool(old))
         assert min(read) > 0, "the loops went on beside"
+
+
+# The log
+
+
+@pytest.mark.parametrize("claims", [False, True], ids=["sessions", "claims"])
+def test_refused_greetings_do_not_fill_the_log(server: Server, keys: Keys, claims: bool) -> None:
+    """They ask for more than any device has."""
+    wishes = (Wish(WishKey.CLAIM, int(Claim.WANTED | Claim.OWN)),) if claims else ()
+    name, before = "claim" if claims else "session", len(list(server.log))
+    greeter, _ = keys.add(f"{name}-greeter")  # it uses up what is written of a tenant
+
+    def refused(token: str) -> None:
+        with Lane(server.tcp) as lane:
+            answer = lane.hello(access_token=token, memory_bytes=1 << 50, minor=2, wishes=wishes)
+            assert isinstance(answer, tuple), answer
+
+    def lines() -> list[str]:
+        return [line for line in list(server.log)[before:] if "does not fit" in line]
+
+    began = time.monotonic()
+    for _ in range(ORDERS):
+        refused(greeter)
+    seconds = math.ceil(time.monotonic() - began)
+    refused(keys.bob)
+    wait_until(lambda: any('"tenant":"bob"' in line for line in lines()))
+    assert all(f'"event":"{name}_refused"' in line for line in lines())
+    assert len(lines()) <= WRITTEN + seconds + 1
 
 
 # The page

@@ -103,7 +103,7 @@ def test_an_absurd_wish_is_refused_with_a_sentence(
 @pytest.mark.parametrize(
     "fields",
     [
-        {"tenant": "ten\u202eant \u2028 \U0001f600" * 8},
+        {"tenant": "ten\u00e4nt \u79df\u6237 \ue000 \U0001f600" * 6},
         {"lease_key": "../../../../etc/passwd"},
         {"container": "a'; DROP TABLE leases; --", "program": "%s%n{0}" * 500},
     ],
@@ -112,10 +112,21 @@ def test_an_absurd_wish_is_refused_with_a_sentence(
 def test_odd_names_open_sessions_of_their_own(server: Server, fields: dict[str, object]) -> None:
     with Lane(server.tcp) as lane:
         assert isinstance(lane.hello(memory_bytes=1 << 20, **fields), Welcome)
-    assert "\u2028" not in "".join(server.log)
+    assert "\ue000" not in "".join(server.log)
 
 
-@pytest.mark.parametrize("text", [b"\xed\xa0\x80", b"\xff\xfe", b"a\nb", b"a\x1b[2J", b"a\0b"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\xed\xa0\x80",
+        b"\xff\xfe",
+        b"a\nb",
+        b"a\x1b[2J",
+        b"a\0b",
+        "a\u202eb".encode(),
+        "a\u2028b".encode(),
+    ],
+)
 def test_a_greeting_with_a_string_that_is_none_is_refused(server: Server, text: bytes) -> None:
     good = encode_hello(Hello(tenant="TENANT"))[40:]
     old = struct.pack("<I", 6) + b"TENANT"

@@ -1,5 +1,5 @@
 """A node that puts what a terminal acts on into every text that it sends: escape sequences that
-clear it, color it, or change its title.
+clear it, color it, or change its title, and characters that hide or reorder what is beside them.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ import socket
 import subprocess
 import sys
 import textwrap
-import threading
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from arrays.test_session import Plain
 from helpers import clients
 from helpers.array_session import OpenGate
 from helpers.command import run_rgpu_plain
+from helpers.serving import serving
 from shim.fake_server import Answer, FakeServer, reply
 
 from rgpu_common.arrays.line import Line, LineError
@@ -36,8 +36,8 @@ from rgpu_common.wire.welcome import Welcome, put_welcome
 from rgpu_server.arrays.engine import Engine
 from rgpu_server.arrays.library import Operation
 
-EVIL = "fine\x1b[2J\x1b]0;owned\x07\x9b31m\r"
-TAME = "fine?[2J?]0;owned"
+EVIL = "fine\x1b[2J\x1b]0;owned\x07\x9b31m\r\u202eab\u2066cd\u200b\u2028\ufeff\xad\U000e0041"
+TAME = "fine?[2J?]0;owned??31m??ab?cd?????"
 ARRAYS = """
 import rgpu_client.cupy as cp
 print(cp.cuda.runtime.getDeviceProperties(0)["name"].decode())
@@ -59,8 +59,10 @@ cuda.memory()
 
 
 def harmful(text: str) -> set[str]:
-    """Returns the control characters of a program's output, but for those of plain text."""
-    return {c for c in text if unicodedata.category(c) == "Cc"} - {"\n", "\t"}
+    """Returns the characters of a program's output that a terminal acts on or does not show, but for
+    those of plain text.
+    """
+    return {c for c in text if unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp"}} - {"\n", "\t"}
 
 
 def failing(*_: Any) -> Any:
@@ -93,41 +95,16 @@ def serve_arrays(connection: socket.socket, note: str) -> None:
     line.close()
 
 
-def refuse(connection: socket.socket, _: str) -> None:
+def refuse(connection: socket.socket) -> None:
     """Refuses whoever greets, in a sentence that no server of ours could send."""
     head = Writer()
     head.put_text(EVIL)
-    with connection:
-        connection.recv(1 << 16)
-        connection.sendall(
-            encode_frame(Kind.HANDSHAKE, Handshake.REFUSED, head.take(), status=CUDA_ERROR_UNKNOWN)
-        )
-        # Until the client has read it.
-        connection.recv(1)
-
-
-@contextmanager
-def node(serve: Any, note: str = "numpy") -> Iterator[str]:
-    """Serves each connection in a thread; yields the address."""
-    threads: list[threading.Thread] = []
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def accept() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    connection, _ = listener.accept()
-                    threads.append(threading.Thread(target=serve, args=(connection, note)))
-                    threads[-1].start()
-
-        acceptor = threading.Thread(target=accept)
-        acceptor.start()
-        try:
-            yield f"127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            for one in (acceptor, *threads):
-                one.join(60)
-                assert not one.is_alive()
+    connection.recv(1 << 16)
+    connection.sendall(
+        encode_frame(Kind.HANDSHAKE, Handshake.REFUSED, head.take(), status=CUDA_ERROR_UNKNOWN)
+    )
+    # Until the client has read it.
+    connection.recv(1)
 
 
 def run_arrays(address: str) -> subprocess.CompletedProcess[str]:
@@ -139,7 +116,7 @@ def run_arrays(address: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("note", ["numpy", EVIL], ids=["answers", "greets"])
 def test_an_array_program_prints_nothing_that_a_terminal_acts_on(note: str) -> None:
-    with node(serve_arrays, note) as address:
+    with serving(partial(serve_arrays, note=note)) as address:
         done = run_arrays(address)
     said = done.stdout + done.stderr
     assert done.returncode != 0
@@ -194,7 +171,7 @@ def test_a_driver_program_prints_nothing_that_a_terminal_acts_on(where: str) -> 
 
 @pytest.mark.parametrize("how", ["driver", "arrays", "run"])
 def test_a_refusal_prints_nothing_that_a_terminal_acts_on(how: str) -> None:
-    with node(refuse) as address:
+    with serving(refuse) as address:
         if how == "driver":
             _, output, errors = clients.run(address, DRIVER)
         elif how == "arrays":

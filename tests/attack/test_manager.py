@@ -4,6 +4,7 @@ gang of others.
 
 from __future__ import annotations
 
+import math
 import secrets
 import struct
 import time
@@ -14,9 +15,10 @@ from typing import Any
 
 import grpc
 import pytest
-from control.credentials import Keys
+from helpers.credentials import Keys
 from helpers.manager import ManagerProcess, node
 from helpers.server import Server
+from helpers.waiting import wait_until
 
 from attack.door import Lane
 from rgpu_common.closing import Closing
@@ -31,6 +33,9 @@ QUOTA_PPM = 300_000
 ALWAYS = '[identity]\nrequire = "always"\noperators = ["root"]\n'
 TENANTS = ("alice", "bob", "carol", "team", "team/a", "root", "nodes")
 DAY_SECONDS = 86400.0
+DENIED = 300
+# rgpu_server/observe/refusals.py: what is written at once of one tenant; then one a second.
+WRITTEN = 100
 
 
 class Cluster:
@@ -139,6 +144,27 @@ def serves_on(cluster: Cluster) -> Iterator[None]:
     yield
     with cluster.submit("carol", 900_000) as honest:
         honest.placed()
+
+
+# The log
+
+
+def test_denied_requests_do_not_fill_the_log(cluster: Cluster) -> None:
+    """To be denied, and to take a request back, costs a tenant nothing. No node has such a card."""
+    log = cluster.manager.log
+
+    def asks(tenant: str, number: int) -> None:
+        with cluster.submit(tenant, 900_000, model=f"B{number}") as asked:
+            asked.state()
+
+    began = time.monotonic()
+    for number in range(DENIED):
+        asks("team", number)
+    asks("bob", 0)
+    wait_until(lambda: any("lines were left out" in line for line in list(log)))
+    seconds = math.ceil(time.monotonic() - began)
+    lines = [line for line in list(log) if " denied run-" in line or " withdrawn run-" in line]
+    assert len(lines) <= WRITTEN + seconds + 4
 
 
 # Past the quota

@@ -14,17 +14,21 @@ import pytest
 from rgpu_cluster.kubernetes.agent import daemon
 from rgpu_cluster.kubernetes.agent.daemon import DaemonLink
 from rgpu_common.endpoints import parse_endpoint
+from rgpu_common.tasks import end
 from rgpu_common.v1 import agent_pb2, orders_pb2, orders_pb2_grpc
 
 SECONDS = 60
 
 
 class Fake(orders_pb2_grpc.NodeOrderServiceServicer):
-    """A server that reports once. stands: it answers nothing else. refuses: it refuses the watch."""
+    """A server that reports once. stands: it answers nothing else. refuses: it refuses the watch.
+    late: so many watches get no report.
+    """
 
-    def __init__(self, stands: bool = False, refuses: str = "") -> None:
+    def __init__(self, stands: bool = False, refuses: str = "", late: int = 0) -> None:
         self.stands = stands
         self.refuses = refuses
+        self.late = late
         self.kept: list[orders_pb2.KeepRequest] = []
 
     async def WatchReport(
@@ -32,6 +36,9 @@ class Fake(orders_pb2_grpc.NodeOrderServiceServicer):
     ) -> AsyncIterator[agent_pb2.NodeReport]:
         if self.refuses:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, self.refuses)
+        if self.late:
+            self.late -= 1
+            await asyncio.Event().wait()
         yield agent_pb2.NodeReport(name="gpu7", release="0.1.0")
         await asyncio.Event().wait()
 
@@ -78,12 +85,6 @@ async def serve(fake: Fake, socket: str) -> grpc.aio.Server:
     return server
 
 
-async def end(*tasks: asyncio.Task[None]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
-
-
 @pytest.mark.asyncio
 async def test_a_server_that_comes_back_is_heard_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -99,7 +100,7 @@ async def test_a_server_that_comes_back_is_heard_anew(
         await ears.until(lambda heard: heard[-1] == "silence")
         server = await serve(Fake(), socket)
         await ears.until(lambda heard: heard[-1] == "gpu7 first")
-        await end(task)
+        await end([task])
         await server.stop(None)
     # While it is away that is said once.
     said = [record.getMessage() for record in caplog.records]
@@ -107,19 +108,21 @@ async def test_a_server_that_comes_back_is_heard_anew(
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("late", [0, 1])
 async def test_a_server_that_stands_still_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, late: int
 ) -> None:
     monkeypatch.setattr(daemon, "_CHECK_SECONDS", 0.05)
     monkeypatch.setattr(daemon, "CALL_SECONDS", 0.05)
-    socket, ears, fake = f"unix:{tmp_path}/s", Ears(), Fake(stands=True)
+    socket, ears, fake = f"unix:{tmp_path}/s", Ears(), Fake(stands=True, late=late)
     server = await serve(fake, socket)
     task = asyncio.ensure_future(ears.link(socket).run())
-    await ears.until(lambda heard: heard[:2] == ["gpu7 first", "silence"])
+    # If the first report takes longer than a check, there was a silence before it, too.
+    await ears.until(lambda heard: heard[-2:] == ["gpu7 first", "silence"])
     assert "has not answered" in caplog.text
     fake.stands = False
     await ears.until(lambda heard: heard[-1] == "gpu7 first")
-    await end(task)
+    await end([task])
     await server.stop(None)
 
 
@@ -131,7 +134,7 @@ async def test_a_server_that_refuses_says_why(
     server = await serve(Fake(refuses="only an operator may order leases"), socket)
     task = asyncio.ensure_future(ears.link(socket).run())
     await ears.until(lambda heard: heard.count("silence") >= 2)
-    await end(task)
+    await end([task])
     await server.stop(None)
     said = [r.getMessage() for r in caplog.records if "only an operator" in r.getMessage()]
     assert len(said) == 1
@@ -146,6 +149,6 @@ async def test_a_link_ends_when_it_is_cancelled(tmp_path: Path) -> None:
     await ears.until(lambda heard: "gpu7 first" in heard)
     request = orders_pb2.KeepRequest(requests=[orders_pb2.KeptRequest(request_id="x" * 16)])
     assert await link.keep(request) == ["x" * 16]
-    await end(task)
+    await end([task])
     assert task.cancelled()
     await server.stop(None)

@@ -22,6 +22,7 @@ from rgpu_server.agent.joining import Joining
 
 Answer = Callable[[Any], Awaitable[None]]
 CALLS = 40
+FAILED = "this server had an error; its log says more"
 
 
 class _Reports:
@@ -42,6 +43,13 @@ class _Reports:
 
     def uses(self) -> list[agent_pb2.CardUse]:
         return []
+
+
+class _Failing(_Reports):
+    """None can be made."""
+
+    def look(self) -> agent_pb2.NodeReport:
+        raise OSError("a network device has gone")
 
 
 class _Manager(agent_pb2_grpc.AgentServiceServicer):
@@ -80,15 +88,17 @@ def _manage(port: Connection, answer: Answer, over: Event, enough: Event) -> Non
     asyncio.run(run())
 
 
-def _join(answer: Answer, *, late: bool) -> None:
-    """Runs an agent until its calls have ended often enough. late: it writes when they have."""
+def _join(answer: Answer, *, late: bool, fails: bool = False) -> None:
+    """Runs an agent until its calls have ended often enough. late: it writes when they have.
+    fails: it has nothing to write.
+    """
     context = multiprocessing.get_context("spawn")
     over, enough = context.Event(), context.Event()
     ours, theirs = context.Pipe()
     manager = context.Process(target=_manage, args=(theirs, answer, over, enough))
 
     async def run(port: int) -> None:
-        reports = _Reports(over if late else None)
+        reports = (_Failing if fails else _Reports)(over if late else None)
         agent = Joining(TcpEndpoint("127.0.0.1", port), "", reports, None, None)  # type: ignore[arg-type]
         agent.start()
         try:
@@ -163,3 +173,38 @@ def test_an_agent_whose_report_is_refused_calls_again(caplog: pytest.LogCaptureF
     with caplog.at_level(logging.WARNING, "rgpu.agent"):
         _join(_fail_after_a_report, late=False)
     assert _sentences(caplog) == {"another server has this name"}
+
+
+async def _stay(context: Any) -> None:
+    await _let_in(context)
+    await asyncio.Event().wait()
+
+
+def test_a_report_that_cannot_be_made_does_not_silence_the_node_for_ever(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, "rgpu.agent"):
+        _join(_stay, late=False, fails=True)
+    assert FAILED in _sentences(caplog)
+    assert "a network device has gone" in caplog.text
+
+
+async def _order(context: Any) -> None:
+    await _let_in(context)
+    await context.write(agent_pb2.ManagerMessage(joined=agent_pb2.JoinAnswer(release="1")))
+    await context.write(agent_pb2.ManagerMessage(grant=agent_pb2.GrantOrder(request_id="r")))
+    await asyncio.Event().wait()
+
+
+def test_an_order_that_fails_is_told_once_and_not_as_a_report(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It comes again with each connection."""
+    with caplog.at_level(logging.WARNING, "rgpu.agent"):
+        _join(_order, late=False)
+    told = [one for one in caplog.records if one.name == "rgpu.agent"]
+    assert [one.getMessage().rpartition(": ")[2] for one in told] == [
+        "the connection to the manager failed",
+        FAILED,
+    ]
+    assert "'NoneType' object has no attribute 'grant'" in caplog.text

@@ -10,7 +10,7 @@ import pytest
 from cluster.samples import GIB, PERCENT, node, pool_of, request
 from cluster.world import LIMITS, World
 from rgpu_cluster.core import events as ev
-from rgpu_cluster.core.actions import Action, Announced, Denied, Grant, Resize
+from rgpu_cluster.core.actions import Action, Announced, Denied, Grant, Resize, Revoke
 from rgpu_cluster.core.card import CardId, Elastic, Holding
 from rgpu_cluster.core.domains import Taken, bounds_of
 from rgpu_cluster.core.limits import SECOND, Limits
@@ -186,8 +186,8 @@ def borrowed(number: int, **options: object) -> Holding:
     return Holding(f"old-{number}", "b", PPM, 8 * GIB, attempt=1, **options)
 
 
-def lent(*names: str, quotas: Quotas = OWNER) -> Manager:
-    manager = Manager(limits=LIMITS, quotas=quotas)
+def lent(*names: str, quotas: Quotas = OWNER, limits: Limits = LIMITS) -> Manager:
+    manager = Manager(limits=limits, quotas=quotas)
     for number, name in enumerate(names):
         held = {CardId(name, 0): (borrowed(number),)}
         manager.handle(ev.NodeReported(node(name), held), 0)
@@ -215,6 +215,15 @@ def test_an_announced_end_is_taken_back_if_the_gang_is_no_longer_complete() -> N
 def test_a_gang_beyond_its_quota_ends_nobody() -> None:
     manager = lent("n0", "n1", "n2")
     assert of(Announced, ask(manager, gang(3, share=100))) == []
+
+
+def test_no_lease_ends_for_an_owner_that_does_not_wait_unless_the_grace_is_0() -> None:
+    manager = lent("n0")
+    said = ask(manager, [request(9, share_ppm=PPM)], wait=False)
+    assert (of(Announced, said), len(of(Denied, said))) == ([], 1)
+    manager = lent("n0", limits=Limits(grace_ns=0))
+    said = ask(manager, [request(9, share_ppm=PPM)], wait=False)
+    assert (len(of(Revoke, said)), of(Denied, said)) == (1, [])
 
 
 def test_no_more_ends_than_the_borrower_has_beyond_its_quota() -> None:

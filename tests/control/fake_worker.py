@@ -83,6 +83,8 @@ class FakeWorker:
             message = decode_from_daemon(data)
             if isinstance(message, Assign):
                 if self.mode == "die":
+                    # As the real one does; the daemon's copy of the lane blocks then too.
+                    socket.socket(fileno=fds[0]).setblocking(True)
                     return 4
                 if not self.open(message, AssignFds(*fds)):
                     return 0
@@ -120,6 +122,8 @@ class FakeWorker:
             note="".join(f"{setting} " for setting in assign.environment),
         )
         self.command.sendall(encode_welcome(welcome))
+        if self.mode == "die welcomed":
+            os._exit(4)
         opened = encode_opened(Opened(band))
         self.control.send(opened)
         if self.mode == "eager":

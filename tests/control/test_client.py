@@ -221,6 +221,47 @@ def test_a_signal_is_passed_on_once(server: Server, command: tuple[str, ...]) ->
             assert process.wait(timeout=30) == 7
 
 
+# Tells `rgpu` to end before it knows that the program has started.
+_TOLD = """
+import os, signal, subprocess
+
+signal.signal({number}, signal.SIG_DFL)  # ignored under nohup
+
+class Told(subprocess.Popen):
+    def __init__(self, command, *arguments, **options):
+        super().__init__(command, *arguments, **options)
+        if command[0].endswith("sleep"):
+            os.kill(os.getpid(), {number})
+
+subprocess.Popen = Told
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("command", [("trace",), ("run", "--hold")])
+def test_a_signal_that_comes_while_the_program_starts_ends_the_program(
+    server: Server, tmp_path: Path, command: tuple[str, ...], number: int
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(_TOLD.format(number=int(number)))
+    options = ("--server", f"tcp:{server.tcp}", "--", "sleep", "50")
+    done = rgpu(*command, *options, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 128 + number, done.stderr
+
+
+@pytest.mark.parametrize("command", [("trace",), ("run", "--hold")])
+def test_a_program_inherits_that_a_signal_is_ignored(
+    server: Server, command: tuple[str, ...]
+) -> None:
+    script = "import signal; print(signal.getsignal(signal.SIGHUP).name, signal.SIGHUP.name)"
+    shell = 'trap "" HUP; exec "$@"'
+    done = subprocess.run(
+        ["sh", "-c", shell, "sh", RGPU, *command, "--server", server.tcp, "--", sys.executable, "-c",
+         script],
+        capture_output=True, text=True, timeout=60, check=False, cwd="/",
+    )  # fmt: skip
+    assert done.stdout == "SIG_IGN SIGHUP\n", done.stderr
+
+
 def test_hold_passes_signals_and_exit_codes_on(server: Server) -> None:
     script = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
     done = rgpu("run", "--hold", "--server", server.tcp, "--", sys.executable, "-c", script)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.clients import PLAIN_ADDRESSES, SECRET_ADDRESSES
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ from rgpu_common.endpoints import (
     UnixEndpoint,
     cannot_listen,
     parse_endpoint,
+    refuse_secret,
 )
 from rgpu_common.errors import EndpointError, ProtocolError, UnitError, UsageError
 from rgpu_common.tables import fitting, table
@@ -421,24 +423,21 @@ def test_a_program_is_called_without_its_arguments(words: list[str], name: str) 
     assert program_name(words) == name
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "rgpu_0123456789ab_" + "s3cr3t" * 7,
-        "tcp:rgpu_0123456789ab_" + "s3cr3t" * 7 + ":7700",
-        "alice:s3cr3t@gpu1:7700",
-        "tls:s3cr3t@gpu1",
-        "grpcs:eyJhbGciOi.eyJz3cr3t.s3cr3t",
-        "https://alice:s3cr3t@gpu1:7700/",
-        "alice:s3cr3t@gpu1:7700\n",
-    ],
-)
+# tests/native/address_test.cc reads the same list.
+@pytest.mark.parametrize("text", [*SECRET_ADDRESSES, "alice:s3cr3t@gpu1:7700\n"])
 def test_a_secret_in_an_address_is_not_repeated(text: str) -> None:
     for parse, address in (
         (parse_endpoint, text),
+        (parse_device, text),
         (parse_device, f"0@{text}"),
         (check_others, {"RGPU_PATHS": text}),
     ):
         with pytest.raises(UsageError, match="RGPU_TOKEN_FILE") as caught:
             parse(address)  # type: ignore[operator]
         assert "s3cr3t" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", PLAIN_ADDRESSES)
+def test_an_address_without_a_secret_is_not_taken_for_one(text: str) -> None:
+    refuse_secret(text)
+    refuse_secret(f"unix:/run/{text.replace(':', '/')}")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from helpers.relay import INSIDE
 
+from rgpu_common.crowds import Crowds, FairStore, of_largest_crowd
 from rgpu_common.wire.handshake import Handshake
 from rgpu_common.wire.hello import Hello, encode_hello
 from rgpu_common.wire.preface import Preface, encode_preface
@@ -22,7 +23,6 @@ from rgpu_server.core.identity import Require
 from rgpu_server.identity.settings import Identity
 from rgpu_server.service import sockets
 from rgpu_server.service.callers import Caller
-from rgpu_server.service.crowd import Crowds, of_largest_crowd
 from rgpu_server.service.places import Places
 
 pytestmark = pytest.mark.asyncio
@@ -56,6 +56,24 @@ async def test_the_longest_there_of_the_largest_crowd(
     there: Iterable[str], newcomer: str, leaves: int | None
 ) -> None:
     assert of_largest_crowd(enumerate(there), newcomer) == leaves
+
+
+async def test_a_store_loses_the_oldest_value_of_the_tenant_with_the_most() -> None:
+    store: FairStore[int, str] = FairStore(4)
+    for key, tenant in enumerate("babaaa"):
+        store.put(key, tenant, tenant)
+    assert store.items() == [(0, "b"), (2, "b"), (4, "a"), (5, "a")]
+    store.put(2, "b", "again")
+    assert store.items() == [(0, "b"), (4, "a"), (5, "a"), (2, "again")]
+    assert store.pop(9) is None
+    assert (store.pop(4), store.get(4), len(store)) == ("a", None, 3)
+
+
+async def test_a_store_of_equal_tenants_loses_its_oldest_value() -> None:
+    store: FairStore[int, int] = FairStore(3)
+    for key in range(5):
+        store.put(key, f"tenant-{key}", key)
+    assert [key for key, _ in store.items()] == [2, 3, 4]
 
 
 async def test_crowds_that_come_and_go_are_as_large_as_they_are() -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import socket
 import struct
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from control.conftest import Lane
 
 from rgpu_common.wire.attach import Attach, encode_attach
 from rgpu_common.wire.fields import Wish
@@ -19,6 +23,8 @@ from rgpu_common.wire.welcome import Welcome, decode_welcome
 from rgpu_server.config import Limits
 from rgpu_server.core.model import SessionState
 from rgpu_server.core.policy import Policy
+from rgpu_server.service.callers import LOCAL, Caller
+from rgpu_server.service.farewells import ENDED
 
 pytestmark = pytest.mark.asyncio
 Serve = Callable[..., Any]
@@ -29,6 +35,22 @@ async def welcome(lane: Any) -> Welcome:
     header, head = await lane.frame()
     assert (header.kind, header.opcode) == (Kind.HANDSHAKE, Handshake.WELCOME)
     return decode_welcome(head)
+
+
+async def opened(server: Any) -> tuple[Any, Welcome, Any]:
+    """Opens the server's only session. Returns its lane, its welcome and its worker."""
+    lane = await server.hello()
+    answer = await welcome(lane)
+    conductor = server.daemon.conductor
+    (session,) = conductor.node.sessions
+    await server.until(lambda: session.state is SessionState.OPEN)
+    return lane, answer, conductor.workers[session.worker]
+
+
+def kill_unseen(worker: int) -> None:
+    """Kills a worker. The daemon runs in this thread, so it does not know of it yet."""
+    os.kill(worker, signal.SIGKILL)
+    os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
 
 
 async def refused(lane: Any) -> tuple[int, str]:
@@ -61,7 +83,10 @@ async def test_hello_is_answered_by_a_worker(serve: Serve, transport: str) -> No
         await server.until(lambda: not list(server.daemon.conductor.node.sessions))
 
 
-async def test_the_control_lane_needs_the_secret_and_only_once(serve: Serve) -> None:
+async def test_the_control_lane_needs_the_secret_and_only_once(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rgpu_server.service.desk._END_SECONDS", 0)
     async with serve() as server:
         lane = await server.hello()
         answer = await welcome(lane)
@@ -76,6 +101,69 @@ async def test_the_control_lane_needs_the_secret_and_only_once(serve: Serve) -> 
         assert "already used" in (await refused(again))[1]
         await right.close()
         await lane.close()
+
+
+@pytest.mark.parametrize("ends", ["is killed", "is deaf"])
+async def test_a_control_lane_that_comes_when_the_worker_is_ending_is_told_why(
+    serve: Serve, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rgpu_server.service.desk._END_SECONDS", 60 if ends == "is killed" else 0)
+    async with serve() as server:
+        lane, answer, worker = await opened(server)
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        if ends == "is killed":
+            kill_unseen(worker.pid)
+        else:
+            monkeypatch.setattr(type(worker), "send", lambda *_: False)
+        attach = encode_attach(Attach(answer.session, answer.secret))[HEADER_BYTES:]
+        server.daemon.conductor.desk.attach(theirs, attach, Caller("unix", LOCAL, uid=os.getuid()))
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        status, sentence = await refused(Lane(reader, writer))
+        why = ": the worker was ended by SIGKILL" if ends == "is killed" else ""
+        assert (status, sentence) == (46, f"{ENDED}{why}")
+        monkeypatch.undo()
+        await lane.close()
+
+
+async def test_a_control_lane_after_a_worker_that_died_welcoming_is_told_why(serve: Serve) -> None:
+    async with serve(mode="die welcomed") as server:
+        lane = await server.hello()
+        answer = await welcome(lane)
+        assert "the worker ended with exit code 4" in (await refused(lane))[1]
+        control = await server.lane(encode_attach(Attach(answer.session, answer.secret)))
+        assert "the worker ended with exit code 4" in (await refused(control))[1]
+
+
+async def test_a_client_that_stays_after_its_worker_died_stops_nobody(serve: Serve) -> None:
+    async with serve(mode="die") as server:
+        first = await server.hello()
+        header, _ = await first.frame()
+        assert header.opcode == Handshake.REFUSED
+        # The daemon still waits for the first client to close.
+        assert (await refused(await server.hello()))[0] == 999
+        await first.close()
+
+
+async def test_a_control_lane_that_was_lost_with_its_worker_is_told_why(serve: Serve) -> None:
+    """The daemon has passed the first ATTACH on, and the worker dies before it reads that."""
+    async with serve() as server:
+        lane, answer, worker = await opened(server)
+        os.kill(worker.pid, signal.SIGSTOP)
+        attach = encode_attach(Attach(answer.session, answer.secret))[HEADER_BYTES:]
+        first, again = socket.socketpair(), socket.socketpair()
+        for _, theirs in (first, again):
+            theirs.setblocking(False)
+            server.daemon.conductor.desk.attach(
+                theirs, attach, Caller("unix", LOCAL, uid=os.getuid())
+            )
+            kill_unseen(worker.pid)
+        lost = Lane(*await asyncio.open_unix_connection(sock=first[0]))
+        assert await lost.ended()
+        control = Lane(*await asyncio.open_unix_connection(sock=again[0]))
+        assert await refused(control) == (46, f"{ENDED}: the worker was ended by SIGKILL")
+        for one in (lost, control, lane):
+            await one.close()
 
 
 def bad(kind: str) -> bytes:

@@ -7,12 +7,12 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from control.credentials import Keys, make_keys
+from helpers.credentials import Keys
+from helpers.credentials import keys_of_a_test as keys_of_a_test
 from helpers.relay import relay
 
 from rgpu_common.v1 import (
@@ -34,11 +34,6 @@ pytestmark = pytest.mark.asyncio
 Serve = Callable[..., Any]
 REMOTE = Preface("tls", "192.0.2.7:5123")
 DENIED, UNKNOWN = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED
-
-
-@pytest.fixture
-def keys(tmp_path: Path) -> Keys:
-    return make_keys(tmp_path / "tokens.toml")
 
 
 class Api:

@@ -12,8 +12,8 @@ from typing import Any
 
 import grpc
 import pytest
-from control.credentials import make_keys
 from helpers.command import run_rgpu_plain as rgpu
+from helpers.credentials import make_keys
 from helpers.relay import relay
 from helpers.server import Server
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -11,7 +12,9 @@ import pytest
 from helpers.needs import needs
 
 from rgpu_common.errors import DeviceError
+from rgpu_server.arrays import ceiling as arrays_ceiling
 from rgpu_server.workers.groups import (
+    ARRAYS_OVERHEAD_BYTES,
     DRIVER_OVERHEAD_BYTES,
     OVERHEAD_BYTES,
     THREAD_BYTES,
@@ -21,9 +24,18 @@ from rgpu_server.workers.groups import (
     describe,
     open_groups,
 )
+from rgpu_server.workers.process import WorkerOptions, WorkerProcess
 
 GIB = 1 << 30
 NONE_V1 = "9223372036854771712\n"
+
+
+class _Silent:
+    def worker_said(self, worker: int, message: object, fds: object) -> None:
+        del worker, message, fds
+
+    def worker_exited(self, worker: int, reason: str) -> None:
+        del worker, reason
 
 
 def parent(folder: Path, *, v2: bool) -> Path:
@@ -64,6 +76,8 @@ def test_a_worker_gets_a_ceiling_that_is_only_raised(tmp_path: Path, v2: bool) -
     for wanted, there in ((GIB, GIB), (4 * GIB, 4 * GIB), (2 * GIB, 4 * GIB)):
         mine.limit(wanted)
         assert int(ceiling.read_text()) == there
+    mine.raise_by(GIB)
+    assert int(ceiling.read_text()) == 5 * GIB
     assert not mine.killed()
     events = made / ("memory.events" if v2 else "memory.oom_control")
     events.write_text(events.read_text().replace("oom_kill 0", "oom_kill 1"))
@@ -76,6 +90,46 @@ def test_what_a_worker_may_hold() -> None:
     threads = len(os.sched_getaffinity(0))
     assert ceiling_bytes(GIB, emulated=True) == GIB + OVERHEAD_BYTES + threads * THREAD_BYTES
     assert ceiling_bytes(GIB, emulated=False) == GIB + DRIVER_OVERHEAD_BYTES
+    measured = ceiling_bytes(GIB, emulated=True, at_first=77)
+    assert measured == 77 + GIB + ARRAYS_OVERHEAD_BYTES + threads * THREAD_BYTES
+    assert ARRAYS_OVERHEAD_BYTES == arrays_ceiling.OVERHEAD_BYTES
+
+
+@pytest.mark.parametrize("v2", [True, False])
+def test_an_array_workers_ceiling_is_what_it_held_and_its_lease(tmp_path: Path, v2: bool) -> None:
+    """The worker is a real process; its cgroup's files only look like the kernel's."""
+    groups = open_groups(str(parent(tmp_path, v2=v2)))
+    assert groups is not None
+
+    class Groups(MemoryGroups):
+        def add(self, pid: int) -> MemoryGroup | None:
+            made = group(tmp_path, pid, v2=v2)
+            (made / ("memory.current" if v2 else "memory.usage_in_bytes")).write_text("12345\n")
+            return super().add(pid)
+
+    def ceiling() -> int:
+        (file,) = tmp_path.glob("rgpu-worker-*/memory." + ("max" if v2 else "limit_in_bytes"))
+        return int(file.read_text())
+
+    async def served() -> list[int]:
+        options = WorkerOptions(
+            ["/bin/sleep", "infinity"], Path("/nowhere"), groups=Groups(tmp_path)
+        )
+        worker = WorkerProcess(1, options, _Silent())
+        found = []
+        try:
+            worker.has_imported()
+            for lease in (GIB, 3 * GIB, 2 * GIB, 4 * GIB):
+                worker.serves("a", lease)
+                found.append(ceiling())
+        finally:
+            worker.kill()
+            worker.abandon()
+        return found
+
+    first = ceiling_bytes(GIB, emulated=True, at_first=12345)
+    got = asyncio.run(served())
+    assert got == [first, first + 2 * GIB, first + 2 * GIB, first + 3 * GIB]
 
 
 def test_a_group_that_cannot_be_made_is_none(tmp_path: Path) -> None:
@@ -94,8 +148,14 @@ def test_a_folder_that_is_no_cgroup_is_refused_by_name(tmp_path: Path) -> None:
 def test_only_a_delegated_folder_is_taken_unasked(tmp_path: Path) -> None:
     assert open_groups("auto", "0::/system.slice/nowhere.service/server\n") is None
     assert open_groups("auto", "4:memory:/elsewhere\n") is None
-    assert "private memory only" in describe(None, emulated=True)
-    assert str(tmp_path) in describe(MemoryGroups(tmp_path), emulated=True)
+    alone = describe(None, emulated=True)
+    assert "private memory only: the lease's memory and 4 GiB; no cgroup" in alone
+    groups = MemoryGroups(tmp_path)
+    assert f"{tmp_path}: the lease's memory, 1 GiB, and 8 MiB" in describe(groups, emulated=True)
+    for where in (None, groups):
+        arrays = describe(where, emulated=True, arrays=True)
+        assert "holds after its imports, the lease's memory, 256 MiB, and 8 MiB for" in arrays
+        assert "memory and 32 GiB" in describe(where, emulated=False, arrays=True)
 
 
 def test_what_ended_workers_left_is_swept(tmp_path: Path) -> None:

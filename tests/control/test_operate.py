@@ -276,6 +276,44 @@ def test_memory_is_resized_under_a_running_program(server: Server) -> None:
     assert client.returncode == 0
 
 
+BORROWING = """
+[tenants.alice]
+borrow = true
+quota = {"rgpu emulated device" = {}}
+
+[tenants.bob]
+quota = {"rgpu emulated device" = {memory = "1GiB"}}
+"""
+
+
+def test_a_program_whose_borrowed_memory_is_asked_back_is_told(tmp_path: Path) -> None:
+    """By its stderr, the log and the audit log of the server, and the list of leases."""
+    config = tmp_path / "rgpu.toml"
+    config.write_text(BORROWING)
+    more = ("--config", str(config), "--log-level", "info")
+    with Server(*more, device="emulated:1GiB") as lender:
+        client = clients.start(
+            lender.tcp,
+            "cuda.open()\nprint('open', flush=True)\nwait_for_line()\ncuda.free(cuda.alloc(4096))",
+            RGPU_TENANT="alice",
+            RGPU_LEASE="lent",
+            RGPU_MEMORY="768MiB",
+        )
+        assert client.stdout is not None
+        assert client.stdout.readline() == "open\n"
+        assert "memory borrowed" in rgpu(lender, "lease", "list")
+        own = ("lease", "grant", "own", "--tenant", "bob", "--memory", "768MiB")
+        said = rgpu(lender, *own, status=1)
+        assert "have been asked back: try again in " in said
+        assert re.search(r"memory borrowed.*ends in [0-9.]+ s", rgpu(lender, "lease", "list"))
+        assert "its memory was borrowed, and the owner needs it" in rgpu(lender, "logs", "lent")
+        for words in ("its memory was borrowed and the owner needs it", "lease_reclaim_announced"):
+            wait_until(lambda words=words: any(words in line for line in lender.log), 30)
+        output, errors = client.communicate("go\n", timeout=60)
+        assert (client.returncode, output) == (0, "")
+        assert "this program may lose its GPU in " in errors
+
+
 def test_kill_ends_a_program_that_holds_too_much(server: Server) -> None:
     client = clients.start(
         server.tcp,

@@ -57,6 +57,22 @@ def test_every_variable_that_the_code_reads_is_known() -> None:
     assert {name for name in KNOWN if name not in written} == set()
 
 
+def test_the_page_names_the_variables_of_cuda_that_each_seam_reads() -> None:
+    page = (ROOT / "docs/reference/client.md").read_text()
+    effective = page.split("these have an effect:")[1].split("The others have none:")[0]
+    listed = set(re.findall(r"^\| `(CUDA_[A-Z_]+)`", effective, re.MULTILINE))
+    shim = _cuda_variables(ROOT / "rgpu_client/shim/settings.cc")
+    arrays = _cuda_variables(ROOT / "rgpu_client/arrays/opening.py")
+    assert listed == shim | arrays == {"CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING"}
+    assert arrays == {"CUDA_LAUNCH_BLOCKING"}
+    row = next(line for line in effective.splitlines() if "`CUDA_LAUNCH_BLOCKING`" in line)
+    assert "`--arrays` and `--torch`" in row
+
+
+def _cuda_variables(path: Path) -> set[str]:
+    return set(re.findall(r'"(CUDA_[A-Z_]+)"', path.read_text()))
+
+
 def test_run_connect_and_serve_say_a_misspelt_variable_once() -> None:
     wrong = {"RGPU_MEMROY": "1GiB"}
     sentence = "rgpu: RGPU_MEMROY is no variable of rgpu and changes nothing: did you mean"
@@ -83,24 +99,18 @@ def test_an_address_of_the_environment_that_is_none_is_named() -> None:
 
 
 INIT = "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"
-SECRETS = (
-    "rgpu_0123456789ab_s3cr3t",
-    "tcp:rgpu_0123456789ab_s3cr3t:7700",
-    "alice:s3cr3t@127.93.17.211:7700",
-    "tls:s3cr3t@127.93.17.211",
-    "https://alice:s3cr3t@127.93.17.211/",
-    "tcp:eyJhbGciOi.eyJz3cr3t.s3cr3t",
-)
 INVALID_VALUE, DEVICE_UNAVAILABLE = 1, 46
 
 
-@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize("secret", clients.SECRET_ADDRESSES)
 @pytest.mark.parametrize(
     ("variable", "before", "result"),
     [
         ("RGPU_SERVER", "", DEVICE_UNAVAILABLE),
         ("RGPU_PATHS", "", DEVICE_UNAVAILABLE),
+        ("RGPU_DEVICE", "", INVALID_VALUE),
         ("RGPU_DEVICE", "0@", INVALID_VALUE),
+        ("RGPU_DEVICE", "none,0@", INVALID_VALUE),
     ],
 )
 def test_the_driver_library_repeats_no_secret_of_an_address(
@@ -119,6 +129,28 @@ def test_the_driver_library_repeats_no_secret_of_an_address(
     assert ended.stdout == f"{result}\n"
     assert "RGPU_TOKEN_FILE" in ended.stderr
     assert "s3cr3t" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["devices", "--server"],
+        ["run", "--server"],
+        ["run", "--device"],
+        ["probe"],
+        ["pool", "--manager"],
+        ["serve", "--check-config", "--join"],
+        ["serve", "--check-config", "--listen"],
+    ],
+    ids=" ".join,
+)
+def test_commands_repeat_no_secret_of_an_address(words: list[str]) -> None:
+    """`test_a_secret_in_an_address_is_not_repeated` has the other forms."""
+    for secret in clients.SECRET_ADDRESSES[3:12:2]:
+        done = run_rgpu(*words, secret, *(["--", "true"] if words[0] == "run" else []))
+        assert done.returncode == 2, (secret, done.stderr)
+        assert "RGPU_TOKEN_FILE" in done.stderr
+        assert "s3cr3t" not in done.stderr + done.stdout
 
 
 @pytest.mark.parametrize("package", PACKAGES)

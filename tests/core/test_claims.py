@@ -213,6 +213,18 @@ def test_who_has_too_many_claims_keeps_nobody_else_back() -> None:
     assert granted(n.handle(on.ClaimLeft(6), 3.0)) == [7]
 
 
+def test_twice_as_many_runs_as_sessions_hold_leases_and_half_of_them_of_one_tenant() -> None:
+    n = node(Policy(warm_workers=0, max_sessions=2, tenant_sessions=99, keep_place_seconds=0))
+    said = {
+        tenant: n.handle(claim(number, 1, tenant[:3], key="one"), 0.0)
+        for number, tenant in enumerate(("eve-1", "eve-2", "eve-3", "ann-1", "bob-1", "cat-1"))
+    }
+    held = [tenant for tenant, actions in said.items() if granted(actions)]
+    assert held == ["eve-1", "eve-2", "ann-1", "bob-1"]
+    assert refusal(said["eve-3"]).code is Code.TENANT_LIMIT
+    assert refusal(said["cat-1"]).code is Code.SERVER_FULL
+
+
 def test_claims_wait_for_a_place_of_a_session() -> None:
     policy = Policy(warm_workers=0, max_sessions=2, tenant_sessions=2)
     n = node(policy, bob=TenantPolicy(sessions=1))

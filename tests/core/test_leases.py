@@ -6,7 +6,18 @@ import pytest
 
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
-from rgpu_server.core.model import Code, Device, PageState, Quota, Refusal, Wish
+from rgpu_server.core.ended import MAX_REMEMBERED, EndedKeys
+from rgpu_server.core.model import (
+    Code,
+    Device,
+    LeaseKey,
+    LeaseState,
+    PageState,
+    Quota,
+    Refusal,
+    RefusedError,
+    Wish,
+)
 from rgpu_server.core.node import Node
 from rgpu_server.core.policy import Policy, TenantPolicy
 from rgpu_server.core.shares import Change
@@ -229,3 +240,16 @@ def test_a_life_that_is_too_long_or_negative(seconds: float) -> None:
     code, text = sentence(node().handle(grant(ttl_seconds=seconds), 0.0))
     assert code is Code.BAD_REQUEST
     assert "at most 86400 s" in text
+
+
+def test_a_tenant_has_no_ended_key_of_another_forgotten() -> None:
+    """Else a program of bob whose lease was revoked would go on in a lease of another size."""
+    keys = EndedKeys(Policy(memory_seconds=3600.0))
+    keys.add(LeaseKey("bob", "job"), LeaseState.REVOKED, 0.0)
+    for number in range(2 * MAX_REMEMBERED):
+        keys.add(LeaseKey("alice", f"job-{number}"), LeaseState.REVOKED, 1.0)
+    with pytest.raises(RefusedError, match="2 s ago"):
+        keys.check(LeaseKey("bob", "job"), 2.0)
+    with pytest.raises(RefusedError):
+        keys.check(LeaseKey("alice", f"job-{2 * MAX_REMEMBERED - 1}"), 2.0)
+    keys.check(LeaseKey("alice", "job-0"), 2.0)

@@ -23,9 +23,11 @@ def grant(key: str, memory: int = GIB, share: int = 0, **more: object) -> on.Lea
     return on.LeaseRequested(1, "alice", key, wish)
 
 
-def session(number: int, key: str = "", **fields: object) -> on.SessionRequested:
+def session(
+    number: int, key: str = "", address: str = "10.0.0.1", **fields: object
+) -> on.SessionRequested:
     wish = Wish(**fields)  # type: ignore[arg-type]
-    return on.SessionRequested(number, "alice", key, f"box-{key}", wish, "10.0.0.1")
+    return on.SessionRequested(number, "alice", key, f"box-{key}", wish, address)
 
 
 def open_session(n: Node, number: int, key: str, now: float = 0.0, **fields: object) -> int:
@@ -251,6 +253,15 @@ def test_empty_leases_of_one_address_are_bounded() -> None:
         dropped += [a.lease for a in actions if isinstance(a, do.DropPage)]
     assert dropped == ["lease-1", "lease-2", "lease-3"]
     assert len(list(n.leases)) == 3
+
+
+def test_empty_leases_of_one_tenant_are_bounded_wherever_its_clients_are() -> None:
+    n = node(Policy(warm_workers=0, max_idle_leases=3))
+    for number in range(6):
+        key = f"made-up-{number}"
+        worker = open_session(n, number, key, memory_bytes=GIB, address=f"address-{number}")
+        n.handle(on.WorkerExited(worker, "its client ended"), float(number) / 10)
+    assert [lease.key.name for lease in n.leases] == ["made-up-3", "made-up-4", "made-up-5"]
 
 
 def test_tenants_that_nobody_named_are_bounded() -> None:

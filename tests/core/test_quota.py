@@ -120,6 +120,24 @@ def test_borrowing_has_bounds_and_not_everybody_lends() -> None:
     assert not granted(ask(mean, "alice", "a", 0.5, 1))
 
 
+def test_what_is_borrowed_counts_below_the_tenants_ceilings_too() -> None:
+    """Beside the reclaim of shares, see `test_a_share_does_not_come_again_past_its_tenants_ceiling`."""
+    ceilings = {"memory_bytes": 5 * GIB, "share_ppm": 700_000}
+    n = node(devices=2, alice=owns(0.5, 4, borrow=True, **ceilings), bob=owns(1.5, 12))
+    assert granted(ask(n, "alice", "a", 0.5, 4))
+    assert refusal(ask(n, "alice", "b", 0, 2)) == (
+        Code.TENANT_LIMIT,
+        "tenant 'alice' may lease 5 GiB, and 1 GiB of it is free: 1 GiB too little for 2 GiB more",
+    )
+    assert refusal(ask(n, "alice", "b", 0.3, 1)) == (
+        Code.TENANT_LIMIT,
+        "tenant 'alice' may lease a share of 70%, and 20% of it is free: "
+        "10% too little for 30% more",
+    )
+    assert granted(ask(n, "alice", "b", 0.2, 1))
+    assert n.leases.borrowing() == ({"lease-2"}, {"lease-2"})
+
+
 def test_a_lease_becomes_owned_when_an_earlier_one_ends() -> None:
     n = node(alice=owns(0.5, 4, borrow=True), bob=owns(0.5, 4))
     ask(n, "alice", "a", 0.5, 4)

@@ -1,7 +1,8 @@
 """Unmodified programs from PyPI, in a process without a GPU, over every transport.
 
 Each program runs over shared memory, and two programs over each of the other transports: a
-transport carries the same frames for all of them.  `pytest --all` runs each over all transports.
+transport carries the same frames for all of them.  `pytest --all` runs each over tcp too, and
+`make soak` over all transports.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.counts import count
+from helpers.counts import count, repeated_over
 from helpers.needs import needs
 from helpers.server import TRANSPORTS, Server, run_client
 
@@ -56,8 +57,11 @@ def _pairs() -> list[Any]:
     for transport in TRANSPORTS:
         name = transport if isinstance(transport, str) else str(transport.values[0])
         marks = [] if isinstance(transport, str) else list(transport.marks)
+        all_programs = name in ("shm", "tcp", *repeated_over(name))
         for number, program in enumerate(NAMES):
             turn = others[number % len(others)] if number < 2 * len(others) else "shm"
+            if not all_programs and transport != turn:
+                continue
             more = [] if transport in ("shm", turn) else [pytest.mark.full]
             if program.startswith("taichi"):
                 more.append(needs("libx11"))

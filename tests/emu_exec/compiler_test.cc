@@ -15,7 +15,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-int Code(const Outcome& outcome) { return static_cast<int>(outcome.result); }
+int ResultOf(const Outcome& outcome) { return static_cast<int>(outcome.result); }
 
 template <typename... T>
 Bytes Body(const T&... fields) {
@@ -96,20 +96,20 @@ TEST(compiler, load_and_lower) {
   CompilerClient client(options);
   LoadedModule module;
   const std::string_view text = ".version 8.0";
-  CHECK_EQ(Code(client.Load({&text, 1}, &module)), 0);
+  CHECK_EQ(ResultOf(client.Load({&text, 1}, &module)), 0);
   CHECK_EQ(module.log, "note");
   CHECK_EQ(module.entries.size(), 1u);
   CHECK_EQ(module.entries[0].name, "saxpy");
   CHECK_EQ(module.entries[0].params[1].offset, 8u);
   CHECK_EQ(module.entries[0].target, 75u);
-  CHECK_EQ(Code(RefusalOf(module.entries[0])), 801);
+  CHECK_EQ(ResultOf(RefusalOf(module.entries[0])), 801);
   CHECK_EQ(RefusalOf(module.entries[0]).message, "why");
   CHECK_EQ(module.globals[0].initial.size(), 3u);
   CHECK(wire::compiler::RelocationKind{module.globals[0].relocations[0].kind} ==
         wire::compiler::RelocationKind::kFunctionToken);
   CHECK_EQ(module.functions[0], "callee");
   wire::compiler::Lowered code;
-  CHECK_EQ(Code(client.Lower(&module, "saxpy", &code)), 0);
+  CHECK_EQ(ResultOf(client.Lower(&module, "saxpy", &code)), 0);
   CHECK_EQ(code.function_ordinals.size(), 1u);
   code.function_ordinals.clear();
   std::shared_ptr<const Kernel> kernel;
@@ -131,8 +131,8 @@ TEST(compiler, a_module_that_it_forgot_is_loaded_again) {
     LoadedModule module;
     wire::compiler::Lowered code;
     const std::string_view text = ".version 8.0";
-    CHECK_EQ(Code(client.Load({&text, 1}, &module)), 0);
-    CHECK_EQ(Code(client.Lower(&module, "saxpy", &code)), 0);
+    CHECK_EQ(ResultOf(client.Load({&text, 1}, &module)), 0);
+    CHECK_EQ(ResultOf(client.Lower(&module, "saxpy", &code)), 0);
   }
   CHECK_EQ(loads, 2);
 }
@@ -147,7 +147,7 @@ TEST(compiler, its_errors_come_through) {
   wire::compiler::Linked reply;
   const std::string_view text = "x";
   const Outcome linked = client.Link({&text, 1}, &reply);
-  CHECK_EQ(Code(linked), static_cast<int>(CUDA_ERROR_INVALID_PTX));
+  CHECK_EQ(ResultOf(linked), static_cast<int>(CUDA_ERROR_INVALID_PTX));
   CHECK_EQ(linked.message, "line 3: no such thing");
   CHECK_EQ(reply.undefined, "f");
 }
@@ -155,7 +155,7 @@ TEST(compiler, its_errors_come_through) {
 TEST(compiler, every_cut_of_a_reply_is_refused) {
   const Bytes whole = GoodModule();
   LoadedModule module;
-  CHECK_EQ(Code(DecodeLoaded(whole, &module)), 0);
+  CHECK_EQ(ResultOf(DecodeLoaded(whole, &module)), 0);
   for (size_t bytes = 0; bytes < whole.size(); ++bytes) {
     LoadedModule cut;
     CHECK(!DecodeLoaded({whole.data(), bytes}, &cut).ok());
@@ -195,7 +195,7 @@ TEST(compiler, one_that_dies_gives_an_error_and_not_a_hang) {
   LoadedModule module;
   const std::string_view text = "x";
   for (int i = 0; i < 2; ++i) {
-    CHECK_EQ(Code(client.Load({&text, 1}, &module)),
+    CHECK_EQ(ResultOf(client.Load({&text, 1}, &module)),
              static_cast<int>(CUDA_ERROR_JIT_COMPILER_NOT_FOUND));
   }
 }
@@ -220,7 +220,7 @@ TEST(compiler, one_that_cannot_start) {
   LoadedModule module;
   const std::string_view text = "x";
   const Outcome outcome = client.Load({&text, 1}, &module);
-  CHECK_EQ(Code(outcome), static_cast<int>(CUDA_ERROR_JIT_COMPILER_NOT_FOUND));
+  CHECK_EQ(ResultOf(outcome), static_cast<int>(CUDA_ERROR_JIT_COMPILER_NOT_FOUND));
   CHECK(outcome.message.find("RGPU_EMU_COMPILER") != std::string::npos);
 }
 

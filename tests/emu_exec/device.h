@@ -18,6 +18,9 @@ std::vector<uint8_t> ReadObject(const std::string& name);
 wire::compiler::Lowered CodeOf(const std::string& name);
 std::shared_ptr<const Kernel> LoadKernel(const std::string& name, size_t functions = 0);
 
+// What CHECK_EQ can print.
+inline int Code(CUresult result) { return static_cast<int>(result); }
+
 class TestDevice : public WindowProvider, public DeviceServices {
  public:
   static constexpr uint64_t kBandBytes = 64 << 20;

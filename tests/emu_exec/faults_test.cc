@@ -16,8 +16,6 @@
 namespace rgpu::emu::testing {
 namespace {
 
-int Code(CUresult result) { return static_cast<int>(result); }
-
 // How often `part` is in the text.
 size_t Count(const std::string& text, const std::string& part) {
   size_t count = 0;

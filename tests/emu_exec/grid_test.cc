@@ -7,8 +7,6 @@
 namespace rgpu::emu::testing {
 namespace {
 
-int Code(CUresult result) { return static_cast<int>(result); }
-
 TEST(grid, loop_kernel) {
   const auto kernel = LoadKernel("saxpy");
   OnEveryDevice([&](TestDevice& device) {

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PRECOMPILED = ROOT / "rgpu_common" / "native" / "precompiled.h"
 FLAGS = ["-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pthread"]
-SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DRGPU_SANITIZED"]
 DEADLINE_SECONDS = 300
 # Precompiling the headers takes as long as they take in a few sources.
 MANY_SOURCES = 10

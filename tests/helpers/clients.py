@@ -15,6 +15,10 @@ import rgpu_client
 from helpers import pki
 
 TESTS = Path(__file__).resolve().parent.parent
+# Addresses of each kind: "secret" ones, which hold the word s3cr3t, and "plain" ones.
+_FORMS = [line.split() for line in (TESTS / "native/secret_addresses.txt").read_text().splitlines()]
+SECRET_ADDRESSES = [address for kind, address in _FORMS if kind == "secret"]
+PLAIN_ADDRESSES = [address for kind, address in _FORMS if kind == "plain"]
 PRELUDE = "from helpers.driver import CudaError, Driver, wait_for_line\ncuda = Driver()\n"
 # What a program may import that runs without the installed packages.
 _HELPERS = ("add_one", "batches", "driver", "ipc", "maps", "shared_words", "waiting")

@@ -24,3 +24,13 @@ def count(variable: str, by_default: int, with_all: int | None = None) -> int:
     if told is not None:
         return int(told)
     return with_all if with_all is not None and runs_all() else by_default
+
+
+def repeated_over(*transports: str) -> tuple[str, ...]:
+    """Returns the transports if RGPU_TEST_TRANSPORTS=1, as the part `transports` of `make soak` has
+    it, and none otherwise.
+
+    For tests of what a call does. Two transports show that (a ring and a stream of bytes); what a
+    transport itself does has tests of its own.
+    """
+    return transports if count("RGPU_TEST_TRANSPORTS", 0) else ()

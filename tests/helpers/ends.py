@@ -58,10 +58,11 @@ def ended(
     """
     try:
         code = process.wait(seconds)
-    except subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired as error:
         process.kill()
         process.wait()
-        raise WrongEndError(f"{_name(process)} did not end within {seconds:g} s") from None
+        # What the test failed for before, if it did, is shown too.
+        raise WrongEndError(f"{_name(process)} did not end within {seconds:g} s") from error
     if right is None:
         wrong = code < 0 or code == SANITIZERS_EXIT_CODE
     else:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from helpers.serving import serving
 from rgpu_common.wire.claim import Claimed, encode_claimed
 
 
@@ -17,33 +17,12 @@ def answering(frame: bytes) -> Iterator[str]:
     """
 
     def serve(connection: socket.socket) -> None:
-        with connection:
-            try:
-                connection.recv(65536)
-                connection.sendall(frame)
-                connection.recv(1)
-            except OSError:
-                return
+        connection.recv(65536)
+        connection.sendall(frame)
+        connection.recv(1)
 
-    def accept() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            clients.append(threading.Thread(target=serve, args=(connection,)))
-            clients[-1].start()
-
-    clients: list[threading.Thread] = []
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        accepting = threading.Thread(target=accept)
-        accepting.start()
-        try:
-            yield f"tcp:127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-    for thread in (accepting, *clients):
-        thread.join()
+    with serving(serve) as address:
+        yield f"tcp:{address}"
 
 
 @contextmanager

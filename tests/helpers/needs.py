@@ -195,6 +195,8 @@ NEEDS = {
         Need("accelerate", "Python's `accelerate` and `safetensors`", "accelerate is not installed",
              "python -m pip install accelerate",
              lambda: all(_importable(one) for one in ("accelerate", "safetensors"))),
+        Need("transformers", "Python's `transformers`", "transformers is not installed",
+             "python -m pip install transformers", lambda: _importable("transformers")),
         _package("mkdocs", "docs", "mkdocs", "material", "mkdocstrings"),
         _package("mypy", "test"),
         Need("cmake", "`cmake` and `ninja`", "cmake is not installed",

@@ -65,11 +65,24 @@ def show(value):
 
 @contextmanager
 def tenant(
-    server: str, used_bytes: int = 64 * MIB, works: bool = False, **environment: str
+    server: str,
+    used_bytes: int = 64 * MIB,
+    works: bool = False,
+    script: Path | None = None,
+    **environment: str,
 ) -> Iterator[subprocess.Popen[str]]:
-    """Runs a program that holds memory in its lease, and works if asked to; yields once it does."""
-    source = f"BYTES, WORKS = {used_bytes}, {works}\n{HOLDS}"
-    with clients.start(server, source, **environment) as process:
+    """Runs a program that holds memory in its lease, and works if asked to; yields once it does.
+
+    script: is written, and gives the program its name.
+    """
+    words = clients.command(f"BYTES, WORKS = {used_bytes}, {works}\n{HOLDS}")
+    if script is not None:
+        script.write_text(words[-1])
+        words[-2:] = [str(script)]
+    with subprocess.Popen(
+        words, env=clients.environment(server, **environment), cwd="/", stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
         try:
             assert process.stdout is not None
             first = process.stdout.readline()

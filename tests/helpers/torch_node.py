@@ -6,7 +6,7 @@ import contextlib
 import socket
 
 from rgpu_common.arrays.line import Line, LineError
-from rgpu_server.arrays.ceiling import Ceiling
+from rgpu_server.arrays.ceiling import give_back, set_ceiling
 from rgpu_server.arrays.engine import Engine
 from rgpu_server.arrays.torch_library import TorchLibrary
 
@@ -44,7 +44,7 @@ class OpenGate:
 def serve(connected: socket.socket, total: int) -> None:
     """Serves one session, whose lease has `total` bytes."""
     line = Line.adopted(connected.detach())
-    ceiling = Ceiling(lambda: total)
-    library = TorchLibrary(Quota(total), total, threads=1, make_room=ceiling.follow)
+    set_ceiling(total)
+    library = TorchLibrary(Quota(total), total, threads=1, make_room=give_back)
     with contextlib.suppress(LineError):
         Engine(line, library, OpenGate()).serve()

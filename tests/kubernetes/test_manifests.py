@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -22,7 +24,9 @@ from lightkube.resources.resource_v1 import ResourceClaim, ResourceClaimStatus, 
 from lightkube.types import PatchType
 from msgspec import DecodeError
 
+from rgpu_cluster.kubernetes.api import open_client
 from rgpu_cluster.kubernetes.path_objects import NodePaths
+from rgpu_cluster.kubernetes.watchdog import Watchdog
 
 AGENT = "rgpu-agent-node"
 ROOT = Path(__file__).resolve().parents[2]
@@ -169,57 +173,93 @@ def test_parts_of_rgpu_change_their_own_words_of_a_pod_alone(
     assert space.get(Pod, "train").metadata.annotations == {"mine": "1", "rgpu.dev/server": "a:1"}
 
 
+LONELY: dict[str, Any] = {
+    "nodeSelector": {"kubernetes.io/hostname": "nowhere"},
+    "containers": [{"name": "c", "image": "none"}],
+    "resourceClaims": [],
+}
+
+
+def bind(space: Space, name: str) -> None:
+    made = PodBinding(
+        metadata=ObjectMeta(name=name, namespace=space.name),
+        target=ObjectReference(apiVersion="v1", kind="Node", name="gpu8"),
+    )
+    with suppress(DecodeError):  # the answer is a Status
+        space.client.create(made, name, namespace=space.name)
+
+
+def told(agent: Client, space: Space, pod: str, **said: str) -> str:
+    """Has an agent write annotations into a pod; returns why not."""
+    change = {"metadata": {"annotations": {f"rgpu.dev/{key}": text for key, text in said.items()}}}
+    try:
+        agent.patch(Pod, pod, change, namespace=space.name)
+    except ApiError as error:
+        return str(error.status.message)
+    return ""
+
+
 def test_an_agent_does_not_send_pods_of_others_to_itself(
     agents: dict[str, Client], space: Space
 ) -> None:
-    """It may tell a pod for which kube-scheduler has chosen a card, and changes nothing of what a
-    pod has been told, whether or not the pod has a node.
-    """
-    agent = agents["gpu7"]
-    lonely = {
-        "nodeSelector": {"kubernetes.io/hostname": "nowhere"},
-        "containers": [{"name": "c", "image": "none"}], "resourceClaims": [],
-    }  # fmt: skip
+    """It changes nothing of what a pod has been told, whether or not the pod has a node."""
+    numbers = iter(range(10_000))
 
-    def bind(name: str) -> None:
-        made = PodBinding(
-            metadata=ObjectMeta(name=name, namespace=space.name),
-            target=ObjectReference(apiVersion="v1", kind="Node", name="gpu8"),
-        )
-        with suppress(DecodeError):  # the answer is a Status
-            space.client.create(made, name, namespace=space.name)
-
-    def told(server: str) -> str:
-        change = {"metadata": {"annotations": {"rgpu.dev/server": server}}}
-        try:
-            agent.patch(Pod, "train", change, namespace=space.name)
-        except ApiError as error:
-            return str(error.status.message)
-        return ""
+    def changed() -> str:
+        return told(agents["gpu7"], space, "train", server=f"evil:{next(numbers)}")
 
     def kept() -> str:
         """What the pod has been told, which the agent may say again as one that was started anew."""
         server = str(space.get(Pod, "train").metadata.annotations["rgpu.dev/server"])
-        assert told(server) == ""
+        assert told(agents["gpu7"], space, "train", server=server) == ""
         return server
 
-    space.pod("train", **lonely)
-    assert told("a:1") == ""
-    numbers = iter(range(10_000))
+    let_go = {"rgpu.dev/agent-tells": "true", "rgpu.dev/server": "a:1"}
+    space.pod("train", metadata={"annotations": let_go}, **LONELY)
     # The policy counts once the API server has read it; before, each of these changes the pod.
-    wait_until(lambda: "what a pod has been told" in told(f"evil:{next(numbers)}"), 30)
+    wait_until(lambda: "what a pod has been told" in changed(), 30)
     server = kept()
-    bind("train")
-    assert "what a pod has been told" in told(f"evil:{next(numbers)}")
+    bind(space, "train")
+    assert "what a pod has been told" in changed()
     assert kept() == server
-    space.pod("other", **lonely)
-    bind("other")
-    agent.patch(
-        Pod,
-        "other",
-        {"metadata": {"annotations": {"rgpu.dev/server": "a:1"}}},
-        namespace=space.name,
-    )
+
+
+def test_an_agent_tells_no_pod_first_that_the_watchdog_has_not_let_go(
+    agents: dict[str, Client], plane: ControlPlane, space: Space
+) -> None:
+    agent, numbers = agents["gpu7"], itertools.count()
+    says = "that rgpu-gate-watchdog has let go"
+
+    def tried() -> str:
+        """A pod that was never gated and has no node."""
+        name = f"plain-{next(numbers)}"
+        space.pod(name, **LONELY)
+        return told(agent, space, name, server="a:1")
+
+    # The policy counts once the API server has read it.
+    wait_until(lambda: says in tried(), 30)
+    space.pod("bound", **LONELY)
+    bind(space, "bound")
+    assert says in told(agent, space, "bound", server="a:1")
+    # It does not permit itself to, neither before nor at once, and says nothing else.
+    assert says in told(agent, space, "bound", **{"agent-tells": "true"})
+    assert says in told(agent, space, "bound", server="a:1", **{"agent-tells": "true"})
+
+    space.pod("gone", gated=True, template="none")
+    pod = space.get(Pod, "gone")
+    watchdog = asyncio.run(let_go(plane, pod))
+    assert watchdog
+    assert space.get(Pod, "gone").spec.schedulingGates is None
+    assert says in told(agent, space, "gone", other="a:1")
+    assert told(agent, space, "gone", server="a:1", lease="b", device="0") == ""
+
+
+async def let_go(plane: ControlPlane, pod: Any) -> bool:
+    """Does what `rgpu gate-watchdog` does with a gated pod when no manager leads."""
+    async with open_client(str(plane.kubeconfig_file("watchdog"))) as client:
+        watchdog = Watchdog(client, "rgpu-system", 0.0)
+        await watchdog._let_go(pod)
+        return not watchdog._kept
 
 
 def test_an_agent_says_of_its_own_cards_alone_whether_they_are_leased(

@@ -184,6 +184,8 @@ def test_without_a_manager_the_scheduler_allocates(ready: ControlPlane, space: S
         claim = space.claim_of("train")
         assert claim.status.allocation.devices.results[0].device == "gpu-0"
         assert isinstance(claim, ResourceClaim)
+        # No manager has told the pod its server, so the agent of its GPU node may.
+        assert space.get(Pod, "train").metadata.annotations == {"rgpu.dev/agent-tells": "true"}
     finally:
         watchdog.terminate()
         assert watchdog.wait(60) in (-signal.SIGTERM, 0)

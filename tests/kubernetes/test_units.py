@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rgpu_cluster.core.card import Labels
@@ -18,6 +19,8 @@ from rgpu_cluster.kubernetes.wishes import wishes_of
 from rgpu_common.units import PPM
 
 GIB, MIB = 1 << 30, 1 << 20
+# No time counts, because a busy machine may stand still in any example.
+QUICK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 CLASSES: dict[str, dict[str, Any]] = {"rgpu.dev": {"spec": {}}}
 MANAGED = {"rgpu.dev/placement": "managed"}
 
@@ -260,6 +263,7 @@ _ANNOTATIONS = st.dictionaries(
 )  # fmt: skip
 
 
+@QUICK
 @given(st.dictionaries(_NAMES, _VALUES, max_size=4), _ANNOTATIONS, _ANNOTATIONS, st.booleans())
 def test_any_words_become_a_right_claim_or_one_sentence(
     limits: dict[str, Any], annotations: dict[str, str], labels: dict[str, str], managed: bool
@@ -274,6 +278,7 @@ def test_any_words_become_a_right_claim_or_one_sentence(
         assert 10 < len(str(error)) < 400  # noqa: PT017
 
 
+@QUICK
 @given(st.integers(1, 99), st.integers(1, 4000))
 def test_gpumanagers_units_are_exact(core: int, memory: int) -> None:
     found = wished(one({T + "vcuda-core": core, T + "vcuda-memory": memory}))
@@ -325,6 +330,78 @@ def test_a_sidecar_runs_beside_the_init_containers_behind_it() -> None:
     assert (behind.before, before.container) == ((), "b"), "both run at once"
 
 
+def kubernetes_own(inits: list[tuple[str, int]], main: list[int]) -> int:
+    """The rule of Kubernetes for one resource."""
+    beside = most = 0
+    for name, gib in inits:
+        most = max(most, beside + gib)
+        beside += gib if name.startswith("side") else 0
+    return max(most, beside + sum(main))
+
+
+def least(inits: list[tuple[str, int]], main: list[int]) -> int:
+    """The smallest sum of claims of which each init container uses one, by trying all ways."""
+    # Each claim with the place of the container that it is for; the last is for init containers.
+    own = [(n, gib) for n, (name, gib) in enumerate(inits) if name.startswith("side")]
+    own += [(len(inits), gib) for gib in main] + [(len(inits), 0)]
+    before = [(n, gib) for n, (name, gib) in enumerate(inits) if not name.startswith("side")]
+    choices = [[c for c, (place, _) in enumerate(own) if place > n] for n, _ in before]
+    sums = []
+    for chosen in itertools.product(*choices):
+        claims = [gib for _, gib in own]
+        for claim, (_, gib) in zip(chosen, before, strict=True):
+            claims[claim] = max(claims[claim], gib)
+        sums.append(sum(claims))
+    return min(sums)
+
+
+@QUICK
+@given(
+    st.lists(st.tuples(st.sampled_from(["side", "init"]), st.integers(1, 9)), max_size=4),
+    st.lists(st.integers(1, 9), max_size=3),
+)
+def test_a_pod_asks_for_the_least_that_one_lease_for_each_container_allows(
+    kinds: list[tuple[str, int]], main: list[int]
+) -> None:
+    """That may be more than by Kubernetes' rule, but by less than the largest init container."""
+    inits = [(f"{kind}-{n}", gib) for n, (kind, gib) in enumerate(kinds)]
+    got = sum(sizes(phased(*inits, main=tuple(main))))
+    assert got == least(inits, main)
+    largest = max((gib for name, gib in inits if name.startswith("init")), default=0)
+    assert 0 <= got - kubernetes_own(inits, main) < max(largest, 1)
+    assert got < 2 * kubernetes_own(inits, main) or got == 0
+
+
+@pytest.mark.parametrize(
+    ("inits", "main", "kubernetes", "ours"),
+    [
+        ([("a", 8)], [4, 4], 8, 12),
+        ([("a", 9), ("side", 4), ("b", 5)], [], 9, 13),
+        ([("a", 8)], [8, 1], 9, 9),
+    ],
+)
+def test_leases_are_not_joined_for_an_init_container(
+    inits: list[tuple[str, int]], main: list[int], kubernetes: int, ours: int
+) -> None:
+    """The figures of docs/how-to/migrating.md."""
+    assert kubernetes_own(inits, main) == kubernetes
+    assert sum(sizes(phased(*inits, main=tuple(main)))) == ours
+
+
+def test_whole_cards_of_several_containers_are_not_joined_either() -> None:
+    def container(name: str, cards: int) -> dict[str, Any]:
+        limits = {T + "vcuda-core": 100 * cards}
+        return {"name": name, "resources": {"limits": limits}}
+
+    spec = {
+        "initContainers": [container("a", 2)],
+        "containers": [container("main-0", 1), container("main-1", 1)],
+    }
+    asked = read({"metadata": {"name": "old"}, "spec": spec}).asked
+    assert sorted(one.cards for one in asked) == [1, 2]
+
+
+@QUICK
 @given(st.lists(st.integers(1, 9), max_size=5), st.integers(1, 9))
 def test_the_request_of_one_container_is_kubernetes_own_rule(inits: list[int], main: int) -> None:
     asked = phased(*((f"i{n}", gib) for n, gib in enumerate(inits)), main=(main,))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from helpers import clients
+from helpers.counts import repeated_over
 from helpers.server import Server
 from litmus import programs
 
@@ -24,8 +25,8 @@ LITTLE_MEMORY = [
     ("deferred_error", "deferred_error ok\n"),
     ("local_memory_charged", "local_memory_charged ok (refused)\n"),
 ]
-# A ring and a stream of bytes; the other stream of bytes with `pytest --all`.
-TRANSPORTS = ["shm", "tcp", pytest.param("unix", marks=pytest.mark.full)]
+# A ring and a stream of bytes; the other stream of bytes in `make soak`.
+TRANSPORTS = ["shm", "tcp", *repeated_over("unix")]
 # 64 MiB both ways per round: what two busy cores copy well within the limit.
 ROUNDS = "4"
 

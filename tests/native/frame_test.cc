@@ -11,13 +11,12 @@
 namespace rgpu::transport {
 namespace {
 
+using testing::kSoonMs;
 using testing::MakePair;
 using testing::OverBoth;
 using testing::Pair;
 using wire::ByteView;
 using wire::FrameHeader;
-
-constexpr int kSoonMs = 5000;
 
 FrameHeader Command(uint16_t opcode, uint64_t seq) {
   FrameHeader header;

@@ -145,6 +145,12 @@ struct WaitingForValue : GateTurn {
 
   WaitingForValue() : GateTurn(kMillisecond) {}
   void Waits() { Tell(event::ValueWaitLaunched{*stream, order, place}); }
+  // The same in a graph, whose launch has the place: it is at the halt before the wait.
+  void WaitsInGraph() {
+    place = LaunchesWait(*stream);
+    IssuesAndMarks(*stream, kernel);
+    Tell(event::WaitBegan{place, true});
+  }
   void StandsForLong() {
     Pass(kClientNs + kMillisecond);
     Look();
@@ -192,10 +198,8 @@ TEST(gate, work_before_a_wait_for_a_value_keeps_the_token_and_so_does_a_value_th
 }
 
 // Work that is held back may write the value.
-TEST(gate, a_session_that_waits_for_a_value_may_always_add_work) {
+void MayAlwaysAdd(WaitingForValue& waiting) {
   constexpr uint64_t kSlice = 20 * kMillisecond;
-  WaitingForValue waiting;
-  waiting.Waits();
   for (uint64_t i = 0; i <= kMuchAsideCount; ++i) {
     waiting.IssuesAndMarks(*waiting.stream, waiting.kernel);
   }
@@ -215,11 +219,25 @@ TEST(gate, a_session_that_waits_for_a_value_may_always_add_work) {
   CHECK(admitted > 2 && admitted < 100);
 }
 
+TEST(gate, a_session_that_waits_for_a_value_may_always_add_work) {
+  WaitingForValue waiting;
+  waiting.Waits();
+  MayAlwaysAdd(waiting);
+  WaitingForValue in_graph;
+  in_graph.WaitsInGraph();
+  MayAlwaysAdd(in_graph);
+}
+
 TEST(gate, a_stream_that_is_gone_waits_for_no_value) {
   WaitingForValue waiting;
   waiting.Waits();
   waiting.Tell(event::Forgotten{*waiting.stream});
   CHECK(waiting.place.over() && !waiting.place.Stands(UINT64_MAX));
+  WaitingForValue in_graph;
+  in_graph.WaitsInGraph();
+  CHECK(in_graph.place.Stands(UINT64_MAX));
+  in_graph.Tell(event::Forgotten{*in_graph.stream});
+  CHECK(in_graph.place.over() && !in_graph.place.Stands(UINT64_MAX));
 }
 
 TEST(gate, only_what_comes_behind_this_wait_comes_back_with_it) {

@@ -149,8 +149,10 @@ TEST(handshake, clean_text) {
   for (const char* bad :
        {"\x7F", "a\tb", "\xC0\xAF", "\xED\xA0\x80", "\xE0\x80\x80", "\xF4\x90\x80\x80",
         "\xF5\x80\x80\x80", "\x80", "\xC3", "\xE2\x82", "\xF0\x80\x80\x80", "\xC2\x80",
-        "a\xC2\x9B"
-        "2J"}) {
+        "a\xC2\x9B\x32J",
+        // U+00AD, U+202E, U+2066, U+200B, U+FEFF, U+E0041: hidden, or they reorder what follows.
+        "a\xC2\xAD", "\xE2\x80\xAE", "\xE2\x81\xA6", "\xE2\x80\x8B", "\xEF\xBB\xBF",
+        "\xF3\xA0\x81\x81"}) {
     CHECK(!IsCleanText(bad));
     CHECK(IsCleanText(CleanText(bad, 100)));
   }
@@ -159,6 +161,19 @@ TEST(handshake, clean_text) {
   CHECK_EQ(CleanText("\xC2\x9B", 100), "?");
   CHECK_EQ(CleanText("ab\xE2\x82\xAC", 4), "ab");
   CHECK_EQ(CleanText("ab\xE2\x82\xAC", 5), "ab\xE2\x82\xAC");
+  CHECK_EQ(CleanText("b\xE2\x80\xAE\xE2\x82\xAC", 5), "b?\xE2\x82\xAC");
+}
+
+TEST(handshake, clean_sentences) {
+  const auto clean = [](std::string text) {
+    text.resize(CleanSentences(text.data(), text.size()));
+    return text;
+  };
+  CHECK_EQ(clean(""), "");
+  CHECK_EQ(clean("a\tb\n\xE4\xB8\xAD \xF0\x9F\x98\x80"), "a\tb\n\xE4\xB8\xAD \xF0\x9F\x98\x80");
+  CHECK_EQ(clean("a\rb\x1B[2J\xC2\x9B"), "a?b?[2J?");
+  CHECK_EQ(clean("\xE2\x80\xAE\xE4\xB8\xAD\xF3\xA0\x81\x81 end"), "?\xE4\xB8\xAD? end");
+  CHECK_EQ(clean("cut \xE4\xB8"), "cut ??");
 }
 
 TEST(handshake, secrets) {

@@ -17,10 +17,9 @@
 namespace rgpu::transport {
 namespace {
 
+using testing::kSoonMs;
 using testing::MakePair;
 using testing::Pair;
-
-constexpr int kSoonMs = 20000;
 
 // A clock that waiting moves on: every link is slow.
 std::atomic<uint64_t> g_now{1};

@@ -15,10 +15,9 @@
 namespace rgpu::transport {
 namespace {
 
+using testing::kSoonMs;
 using testing::MakePair;
 using testing::Pair;
-
-constexpr int kSoonMs = 20000;
 
 Pair Lanes(const LaneOptions& options) {
   Pair pair = MakePair("unix");

@@ -18,13 +18,12 @@
 namespace rgpu::transport {
 namespace {
 
+using testing::kSoonMs;
 using testing::MakePair;
 using testing::OverBoth;
 using testing::Pair;
 using wire::ByteView;
 using wire::FrameHeader;
-
-constexpr int kSoonMs = 5000;
 
 FrameBuffer Reply(uint32_t thread, uint64_t seq) {
   FrameHeader header;

@@ -15,13 +15,12 @@ namespace rgpu::probe {
 namespace {
 
 using base::kSecond;
+using testing::kSoonMs;
 using testing::MakePair;
 using testing::Pair;
 using transport::FrameBuffer;
 using transport::FrameReader;
 using transport::ReadState;
-
-constexpr int kSoonMs = 5000;
 
 // A session in a thread, and the other end of its connection.
 class Served {

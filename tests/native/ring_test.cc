@@ -25,7 +25,6 @@ namespace rgpu::transport {
 namespace {
 
 constexpr size_t kBytes = 4096;
-constexpr size_t kGuard = 256;
 
 class Random {
  public:
@@ -41,7 +40,7 @@ class Random {
   uint64_t state_;
 };
 
-struct Counter final : Doorbell {
+struct BellCounter final : Doorbell {
   void Ring() override { ++rung; }
   int rung = 0;
 };
@@ -51,7 +50,7 @@ struct OneRing {
   OneRing() : control(std::make_unique<RingControl>()), data(new uint8_t[kBytes]) {}
   std::unique_ptr<RingControl> control;
   std::unique_ptr<uint8_t[]> data;
-  Counter bell;
+  BellCounter bell;
   RingWriter writer{control.get(), data.get(), kBytes, &bell};
   RingReader reader{control.get(), data.get(), kBytes, &bell};
 };
@@ -149,7 +148,7 @@ class StoppedRing {
     CHECK(mprotect(pages_, page_, PROT_READ) == 0);
   }
 
-  Counter bell;
+  BellCounter bell;
   std::optional<RingWriter> writer;
   std::optional<RingReader> reader;
 

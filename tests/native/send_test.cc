@@ -10,16 +10,15 @@
 namespace rgpu::transport {
 namespace {
 
+using testing::kSoonMs;
 using testing::MakePair;
 using testing::OverBoth;
 using testing::Pair;
 
-constexpr int kSoonMs = 5000;
-
 // Reads and counts what is there.
-class Counter : public ReadHook {
+class ReadCounter : public ReadHook {
  public:
-  explicit Counter(Connection* connection) : connection_(connection), scratch_(1U << 16) {}
+  explicit ReadCounter(Connection* connection) : connection_(connection), scratch_(1U << 16) {}
   bool OnReadable() override {
     ++calls;
     const IoResult result = connection_->TryRecv(scratch_.data(), scratch_.size());
@@ -42,7 +41,7 @@ TEST(send, both_ends_write_without_a_deadlock) {
     constexpr size_t kBytes = 4U << 20;
     const auto run = [](Connection* connection) {
       std::vector<uint8_t> data(kBytes);
-      Counter counter(connection);
+      ReadCounter counter(connection);
       iovec part{data.data(), data.size()};
       const SendState state = SendAll(*connection, &part, 1, &counter, kSoonMs);
       while (state == SendState::kSent && counter.bytes < kBytes) {

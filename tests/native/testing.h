@@ -7,6 +7,9 @@
 
 namespace rgpu::testing {
 
+// The longest wait for what comes at once on a machine with nothing else to do.
+inline constexpr int kSoonMs = 20'000;
+
 using TestFunction = void (*)();
 
 struct Register {

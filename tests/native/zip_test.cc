@@ -20,11 +20,11 @@
 namespace rgpu::transport::zip {
 namespace {
 
+using testing::kSoonMs;
 using testing::MakePair;
 using testing::Pair;
 using testing::SendPieces;
 
-constexpr int kSoonMs = 20000;
 constexpr uint64_t kSlowNs = 10'000'000;
 
 // A clock that only slow links move on.

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,6 +15,7 @@ from helpers.needs import needs
 from helpers.nvml_client import ASKS, run
 from helpers.ports import free_port
 from helpers.server import Server
+from helpers.serving import serving
 
 from rgpu_common.wire.frame import HEADER_BYTES, Kind, encode_frame
 from rgpu_common.wire.handshake import Handshake
@@ -31,29 +31,19 @@ GOOD = Observed(name="a device", uuid="GPU-1", memory_limit_bytes=1 << 30)
 
 @contextmanager
 def answering(answer: bytes | None) -> Iterator[str]:
-    """Listens, reads a question and sends `answer`; None: says nothing. Yields its address."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        kept: list[socket.socket] = []
+    """Listens, reads a question, sends `answer` and closes; None: says nothing. Yields its
+    address.
+    """
 
-        def serve() -> None:
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                    connection.recv(65536)
-                except OSError:
-                    return
-                kept.append(connection)
-                if answer is not None:
-                    connection.sendall(answer)
-                    connection.close()
+    def serve(connection: socket.socket) -> None:
+        connection.recv(65536)
+        if answer is None:
+            connection.recv(1)  # until the client has gone
+        else:
+            connection.sendall(answer)
 
-        threading.Thread(target=serve, daemon=True).start()
-        try:
-            yield f"127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            for connection in kept:
-                connection.close()
+    with serving(serve) as address:
+        yield address
 
 
 def test_without_a_server_there_is_no_driver() -> None:

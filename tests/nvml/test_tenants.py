@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.command import run_rgpu
@@ -10,6 +11,10 @@ from helpers.needs import needs
 from helpers.nvml_client import MIB, ask, run, tenant
 from helpers.server import Server
 from helpers.waiting import wait_until
+from nvml.test_onlookers import answer
+
+from rgpu_common.wire.observe import Observe, Observed, encode_observe
+from rgpu_common.wire.refused import Refused
 
 pytestmark = needs("nvidia-ml-py")
 VIEW = """
@@ -19,6 +24,63 @@ memory = nvml.nvmlDeviceGetMemoryInfo(one)
 show({"total": memory.total, "used": memory.used, "processes": processes(one),
       "use": nvml.nvmlDeviceGetUtilizationRates(one).gpu})
 """
+
+
+CODE = 4096  # what the kernel of a program that works has of the lease
+# What the functions about processes, memory and use answer to this process.
+LISTS = """
+def rows(found):
+    if isinstance(found, str):
+        return found
+    return sorted([row.pid, getattr(row, "usedGpuMemory", None)] for row in found)
+def everything(others):
+    nvml.nvmlInit()
+    one = device()
+    answers = {}
+    for kind in ("Compute", "Graphics", "MPSCompute"):
+        for version in ("", "_v2", "_v3"):
+            name = f"nvmlDeviceGet{kind}RunningProcesses{version}"
+            answers[name] = rows(tried(name, one))
+    for mode in (0, 1, 2):
+        found = tried("nvmlDeviceGetRunningProcessDetailList", one,
+                      nvml.nvmlProcessDetailList_v1, mode)
+        answers[f"details of mode {mode}"] = rows(found)
+    for name in ("nvmlDeviceGetProcessUtilization", "nvmlDeviceGetProcessesUtilizationInfo"):
+        found = tried(name, one, 0)
+        while found == "error 6":  # there is no earlier answer to compare with
+            found = tried(name, one, 0)
+        answers[name] = [[row.pid, row.smUtil > 0] for row in found]
+    plain, newer = (nvml.nvmlDeviceGetMemoryInfo(one, version)
+                    for version in (None, nvml.nvmlMemory_v2))
+    answers["memory"] = [[found.total, found.used, found.free] for found in (plain, newer)]
+    answers["use"] = nvml.nvmlDeviceGetUtilizationRates(one).gpu > 0
+    for name in ("AccountingMode", "AccountingPids", "AccountingBufferSize"):
+        answers[name] = tried(f"nvmlDeviceGet{name}", one)
+    answers["samples"] = [tried("nvmlDeviceGetSamples", one, kind, 0) for kind in range(7)]
+    answers["others"] = [[tried("nvmlSystemGetProcessName", pid),
+                          tried("nvmlDeviceGetAccountingStats", one, pid)] for pid in others]
+    return answers
+"""
+
+
+def expected(pid: int, limit: int, used: int, works: bool) -> dict[str, Any]:
+    """What `everything` answers to a tenant with one process, if nothing else is there."""
+    mine, named, denied = [[pid, used]], [[pid, works]], "error 4"
+    return {
+        **{
+            f"nvmlDeviceGet{kind}RunningProcesses{version}": mine if kind == "Compute" else []
+            for kind in ("Compute", "Graphics", "MPSCompute")
+            for version in ("", "_v2", "_v3")
+        },
+        "details of mode 0": mine, "details of mode 1": [], "details of mode 2": [],
+        "nvmlDeviceGetProcessUtilization": named,
+        "nvmlDeviceGetProcessesUtilizationInfo": named,
+        "memory": [[limit, used, limit - used]] * 2,
+        "use": works,
+        "AccountingMode": denied, "AccountingPids": denied, "AccountingBufferSize": denied,
+        "samples": [denied] * 7,
+        "others": [["error 6", denied]],
+    }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +154,63 @@ def test_a_token_shows_the_leases_of_its_tenant_alone(tokens: dict[str, str]) ->
             assert ask(server.tcp, VIEW, **alice)["processes"] == [[process.pid, 64 * MIB]]
             seen = ask(server.tcp, VIEW, **{**alice, "RGPU_TOKEN_FILE": tokens["bob"]})
             assert (seen["processes"], seen["used"], seen["use"]) == ([], 0, 0)
+
+
+def test_of_two_tenants_at_work_each_sees_itself_alone(
+    tokens: dict[str, str], tmp_path: Path
+) -> None:
+    """Alice computes and bob does not, on one device, in leases of one name."""
+    lease = {"RGPU_LEASE": "model"}
+    alice = {**lease, "RGPU_MEMORY": "256MiB", "RGPU_TOKEN_FILE": tokens["alice"]}
+    bob = {**lease, "RGPU_MEMORY": "512MiB", "RGPU_TOKEN_FILE": tokens["bob"]}
+    with (
+        Server("--tokens", tokens["server"]) as server,
+        tenant(server.tcp, 64 * MIB, True, tmp_path / "of_alice.py", **alice) as hers,
+        tenant(server.tcp, 96 * MIB, False, tmp_path / "of_bob.py", **bob) as his,
+    ):
+        wait_until(lambda: ask(server.tcp, VIEW, **alice)["use"] > 0)
+        for whose, other, of_whom in (
+            (alice, his, expected(hers.pid, 256 * MIB, 64 * MIB + CODE, works=True)),
+            (bob, hers, expected(his.pid, 512 * MIB, 96 * MIB, works=False)),
+        ):
+            source = f"{LISTS}\nshow(everything([{other.pid}]))"
+            assert ask(server.tcp, source, **whose) == of_whom
+        check_what_travels(server, tokens, {"alice": hers.pid, "bob": his.pid})
+
+
+def observed(server: Server, question: Observe) -> Observed | Refused:
+    return answer(server, encode_observe(question))[1]
+
+
+def check_what_travels(server: Server, tokens: dict[str, str], pids: dict[str, int]) -> None:
+    """Whatever bob asks for, nothing of alice's comes, not even to a library of his own."""
+    token = {name: Path(tokens[name]).read_text().strip() for name in pids}
+    alices = observed(server, Observe(lease_key="model", access_token=token["alice"]))
+    assert isinstance(alices, Observed)
+    assert [(one.pid, "of_alice.py" in one.program) for one in alices.processes] == [
+        (pids["alice"], True)
+    ]
+    for question in (
+        Observe(lease_key="model"),
+        Observe(lease_key="model", tenant="bob"),
+        Observe(lease_key="model", tenant="alice"),
+        Observe(lease_key="alice/model"),
+        Observe(lease_key=alices.lease_id),
+        Observe(container="model"),
+        Observe(),
+    ):
+        seen = observed(server, question._replace(access_token=token["bob"]))
+        assert "of_alice" not in repr(seen)
+        if question.tenant == "alice":
+            assert isinstance(seen, Refused)
+            continue
+        assert isinstance(seen, Observed)
+        own = [pids["bob"]] if question.lease_key == "model" else []
+        assert seen.tenant == "bob"
+        assert seen.lease_id != alices.lease_id
+        assert [one.pid for one in seen.processes] == own
+        assert seen.memory_used_bytes == 96 * MIB * len(own)
+        assert seen.share_ppm == 0
 
 
 def test_nobody_sees_anything_without_an_access_token(

@@ -10,6 +10,7 @@ import pytest
 from rgpu_server.core.failures import Failures
 from rgpu_server.observe import audit as audits
 from rgpu_server.observe.audit import audit, leave, listen
+from rgpu_server.observe.refusals import Refusals
 
 
 class Ear:
@@ -24,7 +25,7 @@ class Ear:
 
 @pytest.fixture
 def ear(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ear]:
-    refusals = audits._Refusals()
+    refusals = Refusals()
     refusals._written = Failures(burst=100, per_minute=0.0)
     monkeypatch.setattr(audits, "_refusals", refusals)
     made = Ear()
@@ -57,7 +58,7 @@ def test_the_next_line_says_how_many_were_left_out(
     ear: Ear, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO", "rgpu.audit")
-    refusals = audits._Refusals()
+    refusals = Refusals()
     refusals._written = Failures(burst=2, per_minute=0.0)
     monkeypatch.setattr(audits, "_refusals", refusals)
     for tenant in ("alice",) * 5 + ("bob",) * 2:

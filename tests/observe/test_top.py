@@ -14,6 +14,7 @@ import subprocess
 import termios
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from helpers.ends import killed
@@ -188,7 +189,7 @@ def test_json_has_every_field(server: Server) -> None:
 class Terminal:
     """`rgpu top` in a terminal of a size that can change."""
 
-    def __init__(self, server: Server, columns: int, rows: int) -> None:
+    def __init__(self, server: Server, columns: int, rows: int, **environment: str) -> None:
         self.mine, theirs = pty.openpty()
         self._resize(theirs, columns, rows)
         self.before = termios.tcgetattr(self.mine)
@@ -198,7 +199,7 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            env={**os.environ, "TERM": "xterm", "PYTHONUTF8": "1"},
+            env={**os.environ, "TERM": "xterm", "PYTHONUTF8": "1", **environment},
         )
         os.close(theirs)
         self.seen = b""
@@ -245,6 +246,36 @@ def test_it_ends_cleanly(server: Server, way: str) -> None:
         assert terminal.ended() == 0
         assert terminal.seen.endswith(b"\033[?25h\033[?1049l")
         assert b"Traceback" not in terminal.seen
+        assert termios.tcgetattr(terminal.mine) == terminal.before
+    finally:
+        terminal.close()
+
+
+# Signals come within the callback of a weak reference, where Python ignores exceptions.
+_TOLD_IN_A_CALLBACK = """
+import os, signal, sys, weakref
+from rgpu_client.observe import top
+
+sys.stderr = open(os.devnull, "w")  # Python says which exception it ignores
+draw = top._Screen._draw
+
+def told(self):
+    draw(self)
+    passing = type("Passing", (), {{}})()
+    watched = weakref.ref(passing, lambda _: os.kill(os.getpid(), {number}))
+    del passing
+
+top._Screen._draw = told
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_wherever_a_signal_comes(server: Server, tmp_path: Path, number: int) -> None:
+    (tmp_path / "sitecustomize.py").write_text(_TOLD_IN_A_CALLBACK.format(number=int(number)))
+    terminal = Terminal(server, 80, 24, PYTHONPATH=str(tmp_path))
+    try:
+        assert terminal.ended() == 0
+        assert terminal.seen.count(b"alice") == 1
         assert termios.tcgetattr(terminal.mine) == terminal.before
     finally:
         terminal.close()

@@ -134,6 +134,38 @@ def test_an_agent_that_is_told_to_end_takes_its_folder_along(tmp_path: Path, kin
     wait_until(lambda: not folders(tmp_path))
 
 
+_TOLD_IN_A_CALLBACK = """
+import os, signal, sys, weakref
+from rgpu_client.session.detach import own_folder
+
+class Module:
+    pass
+
+def told(reference):
+    os.kill(os.getpid(), signal.SIGTERM)
+
+folder, ready = sys.argv[1], os.open(os.devnull, os.O_WRONLY)
+with own_folder(folder, ready):
+    module = Module()
+    watched = weakref.ref(module, told)
+    del module
+    print("it lives on", flush=True)
+"""
+
+
+def test_an_agent_is_told_to_end_where_python_ignores_exceptions(tmp_path: Path) -> None:
+    """The callbacks of weak references are such places; an agent's imports have many of them."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    ended = subprocess.run(
+        [sys.executable, "-c", _TOLD_IN_A_CALLBACK, str(folder)],
+        cwd="/",
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout) == (128 + signal.SIGTERM, ""), ended.stderr
+    assert not folder.exists()
+
+
 def children(process: int) -> list[int]:
     text = Path(f"/proc/{process}/task/{process}/children").read_text()
     return [int(word) for word in text.split()]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from helpers.server import Server
@@ -48,19 +46,8 @@ def control(server: Server) -> Iterator[ControlClient]:
 
 def loop_of(server: Server) -> int:
     """The process id of the server's token loop."""
-    (found,) = (
-        pid
-        for pid in {*server.children("python"), *server.children(Path(sys.executable).name)}
-        if _is_loop(pid)
-    )
+    (found,) = server.called("-m rgpu_server.tokens")
     return found
-
-
-def _is_loop(pid: int) -> bool:
-    try:
-        return b"rgpu_server.tokens" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return False  # it has just ended
 
 
 def has_loop(server: Server) -> bool:

@@ -1,7 +1,8 @@
 """Servers that the tests of this folder share, and their addresses for the transport of each test.
 
 The shim puts frames into a ring or into a stream of bytes: `shm` and `tcp` are one of each, and
-plain `pytest` runs every test over both. `pytest --all` runs them over all transports.
+plain `pytest` runs every test over both. `pytest --all` runs them over grpc too, through the gateway,
+and `make soak` over all transports.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 from helpers import pki
 from helpers.agent import GRPC
+from helpers.counts import repeated_over
 from helpers.server import Server
 from helpers.two_devices import Pair
 from helpers.waiting import wait_until
@@ -18,8 +20,8 @@ from helpers.waiting import wait_until
 from rgpu_client.control import ControlClient
 from rgpu_common.endpoints import parse_endpoint
 
-FULL = pytest.mark.full
-TRANSPORTS = ["shm", "tcp", *(pytest.param(name, marks=FULL) for name in ("unix", "tls", "grpc"))]
+GATEWAY = pytest.param("grpc", marks=pytest.mark.full)
+TRANSPORTS = ["shm", "tcp", GATEWAY, *repeated_over("unix", "tls")]
 
 
 @pytest.fixture(scope="package")

@@ -144,6 +144,104 @@ def test_memory_that_a_wait_covers_is_free_after_it(server: str) -> None:
     assert (code, output) == (0, "True 0 0\n"), errors
 
 
+FREED_IN_A_STREAM = """
+import ctypes
+from ctypes import byref, c_size_t, c_uint64, c_void_p
+cuda.open()
+
+def made(call, *rest):
+    handle = c_void_p()
+    cuda(call, byref(handle), *rest)
+    return handle
+
+def poll(call, handle):
+    while cuda.result(call, handle) == 600:
+        pass
+
+def record(event, stream):
+    cuda("cuEventRecord", event, stream)
+
+stream, second, blocking = (made("cuStreamCreate", flags) for flags in (1, 1, 0))
+event, across = (made("cuEventCreate", 0) for _ in range(2))
+word = cuda.alloc(1 << 20)
+host = (ctypes.c_char * (1 << 20))()
+
+def allocated():
+    places = [c_uint64() for _ in range(4)]
+    for place in places:
+        cuda("cuMemAllocAsync", byref(place), c_size_t(8 << 20), stream)
+    return places
+
+for place in allocated():
+    cuda("cuMemFreeAsync", place, stream)
+cuda.synchronize()
+first, _ = cuda.memory()
+for turn in range(12):
+    for place in allocated():
+        {free}
+    {wait}
+    free, _ = cuda.memory()
+    assert free == first, f"{{first - free}} bytes are missing in turn {{turn}}"
+print("all is free")
+"""
+FREE = 'cuda("cuMemFreeAsync", place, stream)'
+WAIT_FOR_EVENT = 'cuda("cuEventSynchronize", event)'
+RECORDED = "record(event, stream); {}".format
+POLLED = RECORDED('poll("cuEventQuery", event); {}').format
+ACROSS = RECORDED('cuda("cuStreamWaitEvent", second, event, 0); {}').format
+# How the program frees, and how it waits: with what the client knows before the wait.
+WAITS = {
+    "event": (FREE, RECORDED(WAIT_FOR_EVENT)),
+    "polled event": (FREE, POLLED(WAIT_FOR_EVENT)),
+    "polled event and its stream": (FREE, POLLED('cuda("cuStreamSynchronize", stream)')),
+    "polled event and the context": (FREE, POLLED("cuda.synchronize()")),
+    "stream": (FREE, 'cuda("cuStreamSynchronize", stream)'),
+    "polled stream": (
+        FREE,
+        'poll("cuStreamQuery", stream); cuda("cuStreamSynchronize", stream)',
+    ),
+    "another stream": (FREE, ACROSS('cuda("cuStreamSynchronize", second)')),
+    "polled event of another stream": (
+        FREE,
+        ACROSS(
+            'record(across, second); poll("cuEventQuery", across); '
+            'cuda("cuEventSynchronize", across)'
+        ),
+    ),
+    "event after a wait that came too early": (
+        FREE,
+        RECORDED(
+            'cuda("cuStreamSynchronize", second); poll("cuEventQuery", event); '
+            'cuda("cuEventSynchronize", event)'
+        ),
+    ),
+    "event of a stream that is gone": (
+        'cuda("cuMemFreeAsync", place, stream)',
+        RECORDED(
+            'cuda("cuStreamDestroy_v2", stream); stream = made("cuStreamCreate", 1); '
+            'poll("cuEventQuery", event); cuda("cuEventSynchronize", event)'
+        ),
+    ),
+    "small copy": (
+        'cuda("cuMemFreeAsync", place, blocking)',
+        'cuda("cuMemcpyDtoH_v2", host, c_uint64(word), c_size_t(4))',
+    ),
+    "large copy": (
+        'cuda("cuMemFreeAsync", place, blocking)',
+        'cuda("cuMemcpyDtoH_v2", host, c_uint64(word), c_size_t(1 << 20))',
+    ),
+    "context, after a plain free": ('cuda("cuMemFree_v2", place)', "cuda.synchronize()"),
+}
+
+
+@pytest.mark.parametrize("way", WAITS)
+def test_what_pools_hold_is_free_after_each_wait(server: str, way: str) -> None:
+    """Also where the client knew before the wait that the work is complete."""
+    free, wait = WAITS[way]
+    code, output, errors = clients.run(server, FREED_IN_A_STREAM.format(free=free, wait=wait))
+    assert (code, output) == (0, "all is free\n"), errors
+
+
 BLOCKING = """
 from ctypes import c_uint64
 TRAP = b'''.version 7.0

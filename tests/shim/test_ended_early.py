@@ -20,6 +20,7 @@ from rgpu_common.endpoints import parse_endpoint
 from rgpu_common.v1 import session_pb2
 from rgpu_common.wire.hello import decode_hello
 from rgpu_common.wire.messages import Notice, encode_message
+from rgpu_common.wire.refused import encode_refused
 from rgpu_common.wire.welcome import encode_welcome
 from shim.fake_memory import OUTSIDE, Memory
 from shim.fake_server import FakeServer, take_frame
@@ -162,5 +163,32 @@ def test_a_server_that_ends_itself_says_so() -> None:
         address = ending.address
         code, output, errors = clients.run(address, SOURCE)
     assert (code, output) == (0, "0\n46\n"), errors
+    assert sentence in errors
+    assert errors.count("rgpu: ") == 1
+
+
+def test_the_reason_arrives_although_the_worker_died_with_the_attach() -> None:
+    """The server has passed it on and closed its own copy of the connection."""
+    sentence = "the worker was ended by SIGKILL"
+
+    class Losing(FakeServer):
+        def _serve(self) -> None:
+            lane, _ = self._listener.accept()
+            with lane:
+                hello = decode_hello(take_frame(lane).head)
+                lane.sendall(encode_welcome(self._welcome(hello)))
+                control, _ = self._listener.accept()
+                with control:
+                    lost = take_frame(control)
+            with suppress(OSError):  # nobody comes again
+                again, _ = self._listener.accept()
+                with again:
+                    assert take_frame(again) == lost
+                    again.sendall(encode_refused(46, sentence))
+                    again.recv(1)
+
+    with Losing(Memory(OUTSIDE)) as losing:
+        code, output, errors = clients.run(losing.address, SOURCE)
+    assert (code, output) == (0, "0\n911\n"), errors
     assert sentence in errors
     assert errors.count("rgpu: ") == 1

@@ -76,7 +76,7 @@ print(sorted(set(answers.values())), len(answers), cuda.result("cuCtxSynchronize
         RGPU_LEASE=transport,
     )
     assert client.stdout is not None
-    assert client.stdout.readline() == "waiting\n"
+    assert client.stdout.readline() == "waiting\n", client.communicate(timeout=60)
     for worker in own.children():
         with suppress(ProcessLookupError):  # the worker of an earlier test may end now
             os.kill(worker, signal.SIGKILL)

@@ -267,13 +267,13 @@ print(result, cuda.result("cuCtxSynchronize"))
 
 def test_what_the_server_says_does_not_steer_the_terminal() -> None:
     """Text of a server, or of a stranger in its place, has no 7-bit or 8-bit escapes when it is
-    printed.
+    printed, and nothing that reorders or hides.
     """
 
     def script(name: str, values: dict[str, Value], frame: Frame) -> Iterator[Answer]:
         if name == "rgpuMemGetInfo":
             yield encode_message(Notice.LOG, {"level": 1, "text": "one\x1b]0;owned\x07 line"})
-            said = {"context": 0, "sentence": "it\x1b[2J is\x9b2J \u00e9 over\x7f"}
+            said = {"context": 0, "sentence": "it\x1b[2J is\x9b2J \u00e9 \u202eover\x7f"}
             yield encode_message(Notice.STICKY, said, status=700)
             yield reply(frame, name, free=0, total=0)
         elif frame.header.flags & 1:
@@ -284,7 +284,7 @@ def test_what_the_server_says_does_not_steer_the_terminal() -> None:
         code, _, errors = clients.run(server.address, START + free)
     assert code == 0, errors
     assert "rgpu: one?]0;owned? line\n" in errors
-    assert "rgpu: it?[2J is??2J \u00e9 over? (server" in errors
+    assert "rgpu: it?[2J is?2J \u00e9 ?over? (server" in errors
 
 
 def nonsense(kind: str, frame: Frame) -> bytes:

@@ -1,9 +1,14 @@
-"""Calls that need no current context: code that belongs to no context, and facts of addresses."""
+"""Calls without a current context: code that belongs to no context, facts of addresses, and
+functions that need one.
+"""
 
 from __future__ import annotations
 
 import pytest
 from helpers import clients
+
+from cudaspec.load import load
+from rgpu_common.parts import compiled_part
 
 PTX = r"""
 .version 7.0
@@ -41,6 +46,11 @@ value = c_int()
 cuda("cuMemcpyDtoH_v2", byref(value), address, c_size_t(4))
 print(value.value)
 """
+
+EMULATED = f"cuda = Driver({str(compiled_part('rgpu_emu', 'lib/librgpu_emu.so'))!r})\n"
+NEEDS_CONTEXT = {
+    call.name: len(call.prototype.parameters) for call in load().calls.values() if call.row.current
+}
 
 
 def _said(server: str, source: str) -> list[str]:
@@ -111,3 +121,24 @@ for call in ("cuFuncGetName", "cuKernelGetName"):
     print(cuda.result(call, byref(c_char_p()), None))
 """
     assert _said(server, source) == ["1", "1"]
+
+
+@pytest.mark.parametrize("library", ["", EMULATED], ids=["shim", "emulated device"])
+def test_the_context_is_looked_for_before_the_arguments(server: str, library: str) -> None:
+    """A measurement on an H100: without a current context a null pointer, too, gives 201."""
+    source = f"""
+    {library}
+    cuda("cuInit", 0)
+    calls = {NEEDS_CONTEXT}
+
+    def gave(result):
+        return [name for name, count in calls.items()
+                if (cuda.result(name, *[None] * count) == 201) is result]
+
+    print(gave(False))
+    cuda.open()
+    print(gave(True))
+    """
+    code, output, errors = clients.run(server, source)
+    assert (code, output) == (0, "[]\n[]\n"), errors
+    assert len(NEEDS_CONTEXT) > 90

@@ -51,6 +51,12 @@ def test_one_check(arg: Arg, condition: str) -> None:
     assert _lines(p=arg) == [f"  if ({condition}) return entry.Leave({VALUE});"]
 
 
+def test_the_context_comes_first_where_the_driver_looks_for_it_first() -> None:
+    call = Call(PROTOTYPE, Mode.LOCAL, args={"p": Out()}, state="Dev", current=True)
+    (line,) = guards.guards(load.call_rows({"toy": [call]})["cuX"], "ns")
+    assert line == f"  if (p == nullptr) return entry.LeaveInContext({VALUE});"
+
+
 @pytest.mark.parametrize(
     "arg",
     [

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace as Object
 from typing import Any
 
+import httpx2
 import pytest
 from helpers.granting_link import shell_of
+from lightkube.core.exceptions import ApiError
 from lightkube.resources.core_v1 import Pod
 from lightkube.resources.resource_v1 import DeviceClass, ResourceClaim
 
-from rgpu_cluster.kubernetes import claim_reading
+from rgpu_cluster.core.request import Mode
+from rgpu_cluster.kubernetes import claim_reading, writing
 from rgpu_cluster.kubernetes.front import Front
 from rgpu_cluster.kubernetes.reserved import Bounds
 from rgpu_cluster.kubernetes.writing import Writer
@@ -177,3 +181,108 @@ def test_a_namespace_that_a_node_made_up_is_not_asked_for() -> None:
     writer = Writer(None)  # type: ignore[arg-type]
     for namespace in ("*", "../secrets", "", "Team", "a" * 64, "a b", "a?watch=1", "-a"):
         assert asyncio.run(writer.uids(namespace, Pod)) == set()
+
+
+class Slow(Writes):
+    """An API server that answers only when the test says so, and has changed all of a team's claims.
+
+    order: the namespaces of the writes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[str] = []
+        self.answers = asyncio.Semaphore(0)
+
+    async def patch(self, kind: Any, *_: Any, **more: Any) -> None:
+        self.order.append(more["namespace"])
+        await self.answers.acquire()
+
+    async def create(self, made: Any) -> None:
+        self.order.append(made.metadata.namespace)
+        await self.answers.acquire()
+
+    async def replace(self, one: Any, *_: Any, **more: Any) -> Any:
+        self.order.append(more["namespace"])
+        if more["namespace"] == "team":
+            raise failure(409)
+        return one
+
+    async def get(self, *_: Any, **__: Any) -> Any:
+        raise failure(404)
+
+
+def failure(code: int) -> ApiError:
+    request = httpx2.Request("GET", "http://api")
+    status = {"kind": "Status", "code": code, "message": "no"}
+    return ApiError(request=request, response=httpx2.Response(code, json=status, request=request))
+
+
+def of(namespace: str, one: Any) -> Any:
+    one.metadata.namespace = namespace
+    return one
+
+
+@pytest.mark.parametrize("what", ["sentences", "gates"])
+def test_many_writes_of_one_namespace_do_not_hold_up_another(what: str) -> None:
+    async def work() -> list[str]:
+        api = Slow()
+        writer = Writer(api)  # type: ignore[arg-type]
+
+        def write(one: Any) -> Any:
+            return writer.say(one, "W", "x") if what == "sentences" else writer.release(one, {})
+
+        some = [pod(f"p{number}", "gpu") for number in range(MANY)]
+        tasks = [asyncio.ensure_future(write(one)) for one in some]
+        await asyncio.sleep(0)
+        tasks.append(asyncio.ensure_future(write(of("bob", pod("train", "gpu")))))
+        await asyncio.sleep(0)
+        for _ in range(2 * len(tasks)):
+            api.answers.release()
+        await asyncio.wait_for(asyncio.gather(*tasks), 60.0)
+        return api.order
+
+    # All places were taken before bob came.
+    assert "bob" in asyncio.run(work())[: 2 * 32]
+
+
+def test_a_claim_that_waits_for_its_next_try_holds_no_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The pauses of one namespace's claims last until another's claim has been written."""
+
+    async def work() -> list[str]:
+        api, done, rest = Slow(), asyncio.Event(), asyncio.sleep
+        writer = Writer(api)  # type: ignore[arg-type]
+
+        async def pause(_: float) -> None:
+            await done.wait()
+
+        monkeypatch.setattr(writing.asyncio, "sleep", pause)
+
+        def allocate(one: Any) -> Any:
+            request = Object(id=one.metadata.uid)
+            wish: Any = Object(request=request, mode=Mode.ANY, config=[])
+            user = {"resource": "pods", "name": "train", "uid": "u"}
+            return asyncio.ensure_future(writer.allocate(one, wish, [], user))
+
+        tasks = [allocate(claim(f"c{number}")) for number in range(64)]
+        await rest(0)
+        assert await asyncio.wait_for(allocate(of("bob", claim("gpu"))), 30.0) == ""
+        done.set()
+        return list(await asyncio.wait_for(asyncio.gather(*tasks), 30.0))
+
+    assert set(asyncio.run(work())) == {"it has gone"}
+
+
+def test_a_users_event_is_not_left_out_because_others_have_many_allocations() -> None:
+    async def work() -> list[str]:
+        api = Slow()
+        writer = Writer(api)  # type: ignore[arg-type]
+        writer._writes["team"] = MANY
+        api.answers.release()
+        await writer.event(pod("train", "gpu"), "GpuPlaced", "x")
+        await writer.event(of("bob", pod("train", "gpu")), "GpuPlaced", "x")
+        return api.order
+
+    assert asyncio.run(work()) == ["bob"]

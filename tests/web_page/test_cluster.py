@@ -9,18 +9,14 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from control.credentials import Keys, make_keys
+from helpers.credentials import Keys, make_keys
+from helpers.credentials import keys as keys
 from helpers.manager import ManagerProcess
 from helpers.nodes import Nodes, start, started, where
 from helpers.waiting import wait_until
 
 from web_page.asking import asked, bearer, ordered, state
 from web_page.browser import Visitor, address, window
-
-
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
-    return make_keys(tmp_path_factory.mktemp("keys") / "tokens.toml")
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from control.credentials import Keys, make_keys
 from helpers.command import run_rgpu_plain
+from helpers.credentials import Keys
+from helpers.credentials import keys as keys
 from helpers.server import Server
 from helpers.waiting import wait_until
 
@@ -23,11 +24,6 @@ tokens = "{tokens}"
 operators = ["ops"]
 require = "always"
 """
-
-
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
-    return make_keys(tmp_path_factory.mktemp("keys") / "tokens.toml")
 
 
 @pytest.fixture(scope="module")

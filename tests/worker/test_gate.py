@@ -13,7 +13,7 @@ from helpers.waiting import wait_until
 
 from rgpu_common.wire.messages import Control, Notice, encode_message
 from worker.client import LEGACY, Client
-from worker.graphs import chain, instantiate, wait_value
+from worker.graphs import MAGIC, graph, instantiate, wait_value
 from worker.images import PTX, launch
 from worker.leased import leased, load
 from worker.token_page import LONG_NS, NONE, OPEN, RECALLED, SLICE, TokenPage
@@ -169,8 +169,9 @@ def test_a_recall_waits_for_what_is_on_the_device() -> None:
         page.until(wanting=1)
         page.grant(OPEN)
         client.call("rgpuStreamSynchronize", stream=LEGACY)
-        # The gate does not know that a graph waits for a value: a graph counts as work.
-        assert instantiate(client, 50, chain(wait_value(at, 0x01010101))) == 0
+        # A graph that leaves the order of its waits open counts as work while it waits.
+        waits = [wait_value(at, 0x01010101), wait_value(at + 4, 0x01010101)]
+        assert instantiate(client, 50, MAGIC + graph(waits)) == 0
         client.post("rgpuGraphLaunch", exec=50, stream=5, delivers=0)
         memset(client, at + 64, 2, count=64, stream=5)
         client.call("rgpuMemGetInfo")  # it has been decoded
@@ -179,6 +180,7 @@ def test_a_recall_waits_for_what_is_on_the_device() -> None:
         assert not page.signalled(0.05)
         assert page.demand()["active"] == 1
         client.write_value(LEGACY, at, 0x01010101)  # no device work
+        client.write_value(LEGACY, at + 4, 0x01010101)
         assert page.until(active=0)["wanting"] == 0
 
 

@@ -7,11 +7,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from helpers.waiting import wait_until
 
 from rgpu_common.wire.codec import Value, encode_command
 from rgpu_common.wire.messages import Control, Notice, encode_message
 from worker.client import Client
-from worker.graphs import EMPTY, HOST, Node, chain, fill, instantiate, kernel, record, wait_value
+from worker.graphs import (
+    EMPTY,
+    HOST,
+    MAGIC,
+    Node,
+    chain,
+    fill,
+    graph,
+    instantiate,
+    kernel,
+    record,
+    wait_value,
+)
 from worker.images import PTX
 from worker.leased import leased, load
 from worker.token_page import LONG_NS, OPEN, RECALLED, SLICE, TokenPage
@@ -133,6 +146,30 @@ def test_a_graph_that_only_waits_for_a_value_does_not_keep_the_device() -> None:
         client.post("rgpuStreamCreate", stream=OTHER, flags=1, priority=0)
         client.write_value(OTHER, memory, 1)
         assert client.wait(sync).status == 0
+
+
+def test_waits_for_values_whose_order_is_open_keep_it() -> None:
+    """The program writes the value of the one only when it has seen what is behind the other."""
+    with launched() as (page, client, memory):
+        page.grant(OPEN)
+        client.upload(memory, bytes(64))
+        client.post("rgpuStreamCreate", stream=OTHER, flags=1, priority=0)
+        branches = [
+            wait_value(memory, 1),
+            fill(memory + 16, 7, 1),
+            wait_value(memory + 4, 1),
+            fill(memory + 20, 8, 1),
+        ]
+        assert instantiate(client, EXEC + 1, MAGIC + graph(branches, [(0, 1), (2, 3)])) == 0
+        client.post("rgpuGraphLaunch", exec=EXEC + 1, stream=STREAM, delivers=0)
+        for flag, seen in ((4, b"\0\0\0\0\x08\0\0\0"), (0, b"\7\0\0\0\x08\0\0\0")):
+            client.write_value(OTHER, memory + flag, 1)
+
+            def arrived(wanted: bytes = seen) -> bool:
+                return client.download(memory + 16, 8, stream=OTHER) == wanted
+
+            wait_until(arrived)
+        assert client.result("rgpuStreamSynchronize", stream=STREAM).status == 0
 
 
 def test_a_full_queue_does_not_keep_the_device() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -162,17 +162,36 @@ def test_memory_for_a_context_that_is_gone_is_not_charged() -> None:
         assert credit.error() == 0
 
 
+def one_is_in_time(attempt: Callable[[], int]) -> None:
+    """Calls `attempt`, which returns a status, until it goes well.
+
+    A worker waits a second for credit. On a busy machine that may end before this process has given
+    it back, so one of several has to go well.
+    """
+    for _ in range(5):
+        status = attempt()
+        if status == 0:
+            return
+        assert status == OUT_OF_MEMORY
+    raise AssertionError("none waited for the credit")
+
+
 def test_another_process_gets_the_credit() -> None:
-    with two() as (holder, other, page):
-        credit = Credit(holder)
-        credit.ask()
-        asked = other.post("rgpuMemAlloc", bytes=LIMIT - PAGE)
-        fields, _ = holder.notice(Notice.MEMORY_CREDIT)
-        assert fields["wanted"] == 1
-        credit.give_back(credit.granted)
-        assert other.wait(asked).status == 0
-        # Nothing is granted for a while, and nothing to a lease without room.
-        assert page.used() == page.charged() == LIMIT
+    def attempt() -> int:
+        with two() as (holder, other, page):
+            credit = Credit(holder)
+            credit.ask()
+            asked = other.post("rgpuMemAlloc", bytes=LIMIT - PAGE)
+            fields, _ = holder.notice(Notice.MEMORY_CREDIT)
+            assert fields["wanted"] == 1
+            credit.give_back(credit.granted)
+            status = other.wait(asked).status
+            if status == 0:
+                # Nothing is granted for a while, and nothing to a lease without room.
+                assert page.used() == page.charged() == LIMIT
+            return status
+
+    one_is_in_time(attempt)
 
 
 def test_a_client_that_does_not_answer_keeps_only_its_credit() -> None:
@@ -188,14 +207,20 @@ def test_a_client_that_does_not_answer_keeps_only_its_credit() -> None:
 
 def test_an_allocation_of_its_own_asks_for_the_credit_too() -> None:
     """Pools, modules and what else is charged do not come with the credit in hand."""
-    with credited() as (credit, page):
-        client = credit.client
-        asked = client.post("rgpuMemAllocPitch", width=MIB, height=60, element_bytes=4)
-        fields, _ = client.notice(Notice.MEMORY_CREDIT)
-        assert fields["wanted"] == 1
-        credit.give_back(credit.granted)
-        assert client.wait(asked).status == 0
-        assert page.charged() == 60 * MIB + PAGE
+
+    def attempt() -> int:
+        with credited() as (credit, page):
+            client = credit.client
+            asked = client.post("rgpuMemAllocPitch", width=MIB, height=60, element_bytes=4)
+            fields, _ = client.notice(Notice.MEMORY_CREDIT)
+            assert fields["wanted"] == 1
+            credit.give_back(credit.granted)
+            status = client.wait(asked).status
+            if status == 0:
+                assert page.charged() == 60 * MIB + PAGE
+            return status
+
+    one_is_in_time(attempt)
 
 
 def test_a_smaller_lease_gets_the_credit_back() -> None:

@@ -125,6 +125,7 @@ CUresult DestroyContext(Session& session, Context& context) {
       session.channel().Call<op_rgpuContextDestroy>({&ThisThread(), id}, {id}, &reply);
   ForgetObjects(session, id);
   EndHostOrder(session, context, UINT64_MAX);
+  session.stream_frees().CoverContext(id, UINT64_MAX);
   FreeLeft(session, left);
   return status;
 }
@@ -137,6 +138,7 @@ CUresult SynchronizeContext(const Here& here) {
       here.channel().Call<op_rgpuContextSynchronize>(here.issuer(), {here.context->id}, &reply);
   if (status != CUDA_SUCCESS) return status;
   MarkSynced(here.context->synced_seq, upto);
+  here.session->stream_frees().CoverContext(here.context_id(), upto);
   EndHostOrder(*here.session, *here.context, upto);
   return here.channel().Complete(here.context_id(), nullptr, upto);
 }

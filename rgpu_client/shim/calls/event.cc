@@ -64,6 +64,17 @@ CUresult NoteComplete(const Here& here, Event& event, const Record& record) {
   return here.channel().Complete(here.context_id(), stream, record.seq);
 }
 
+// A wait for the record, which the worker has answered, has covered the frees before it.
+void CoverFrees(const Here& here, const Event& event, const Record& record) {
+  if (event.shared) return;  // it may be a record of another process
+  StreamFrees& frees = here.session->stream_frees();
+  if (record.stream == 0) {  // of the whole context, or none
+    frees.CoverContext(here.context_id(), record.seq);
+  } else {
+    frees.Cover(here.context_id(), record.stream, record.thread, record.seq);
+  }
+}
+
 // True if the event is known to be complete, as by a notice that another thread has read.
 bool KnownComplete(const Here& here, Event& event, CUresult* status) {
   if (!here.channel().expects_deliveries()) {
@@ -164,12 +175,17 @@ CUresult cuEventSynchronize(CUevent hEvent) {
   }
   if (const CUresult bad = graph::CheckEventUse(Graphs(), hEvent); bad != CUDA_SUCCESS) return bad;
   CUresult known = CUDA_SUCCESS;
-  if (ThreadIsClean(here) && KnownComplete(here, *event, &known)) return known;
+  if (!here.session->stream_frees().any() && ThreadIsClean(here) &&
+      KnownComplete(here, *event, &known)) {
+    return known;
+  }
   const Record record(*event);
   rgpuEventSynchronize_Reply reply;
   const CUresult status =
       here.channel().Call<op_rgpuEventSynchronize>(here.issuer(), {event->id}, &reply);
-  return status == CUDA_SUCCESS ? NoteComplete(here, *event, record) : status;
+  if (status != CUDA_SUCCESS) return status;
+  CoverFrees(here, *event, record);
+  return NoteComplete(here, *event, record);
 }
 
 CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEnd) {

@@ -239,6 +239,9 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
   const CUresult status =
       here.channel().Post<op_rgpuPoolFree>(here.issuer(), {dptr, here.stream->wire}, options);
   if (range->cut) FreeCut(here, *range, seq);
+  if (status == CUDA_SUCCESS && range->kind == RangeKind::kPool) {
+    here.session->stream_frees().Add(*here.stream, seq);
+  }
   return status;
 }
 

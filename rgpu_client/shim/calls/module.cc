@@ -41,7 +41,7 @@ CUresult ModuleHere(CUmodule handle, Here* here, Module** module) {
 }
 
 // With the module's mutex.
-CUresult FindFunction(const Here& here, Module& module, std::string_view name, CUfunction* out) {
+CUresult FunctionOf(const Here& here, Module& module, std::string_view name, CUfunction* out) {
   uint64_t id = 0;
   const CUresult status = FindEntry<op_rgpuModuleGetFunction>(
       here, {module.id, here.context_id(), false}, module.functions, name, &id);
@@ -105,7 +105,7 @@ CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name)
     return status;
   }
   const std::lock_guard lock(module->mutex);
-  return FindFunction(here, *module, name, hfunc);
+  return FunctionOf(here, *module, name, hfunc);
 }
 
 CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule mod) {
@@ -132,7 +132,7 @@ CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunct
   if (status != CUDA_SUCCESS) return status;
   for (unsigned i = 0; i < numFunctions && i < module->functions.names.size(); ++i) {
     functions[i] = nullptr;
-    const CUresult found = FindFunction(here, *module, module->functions.names[i], &functions[i]);
+    const CUresult found = FunctionOf(here, *module, module->functions.names[i], &functions[i]);
     if (found != CUDA_SUCCESS) status = found;  // go on: the other functions are still listed
   }
   return status;

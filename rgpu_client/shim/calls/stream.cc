@@ -28,6 +28,8 @@ CUresult SynchronizeStream(const Here& here) {
       here.channel().Call<op_rgpuStreamSynchronize>(here.issuer(), {here.stream->wire}, &reply);
   if (status != CUDA_SUCCESS) return status;
   MarkSynced(here.stream->synced_seq, upto);
+  here.session->stream_frees().Cover(here.context_id(), here.stream->wire, here.stream->thread,
+                                     upto);
   return here.channel().Complete(here.context_id(), here.stream, upto);
 }
 
@@ -63,6 +65,7 @@ CUresult cuStreamDestroy_v2(CUstream hStream) {
   const uint64_t id = here.stream->id;
   graph::StreamGone(Graphs(), SiteOf(here));
   here.channel().StreamGoes(here.stream->wire, here.stream->thread);
+  here.session->stream_frees().StreamGoes(here.stream->wire, here.stream->thread);
   here.session->handles().Remove(id);
   return here.channel().Post<op_rgpuStreamDestroy>(here.issuer(), {id});
 }
@@ -71,8 +74,8 @@ CUresult cuStreamSynchronize(CUstream hStream) {
   Here here;
   if (const CUresult status = StreamHere(hStream, &here); status != CUDA_SUCCESS) return status;
   if (const CUresult bad = CheckStreamWait(here); bad != CUDA_SUCCESS) return bad;
-  if (IsSynced(here) && ThreadIsClean(here)) return here.channel().sticky();
-  return SynchronizeStream(here);
+  const bool known = IsSynced(here) && !here.session->stream_frees().any();
+  return known && ThreadIsClean(here) ? here.channel().sticky() : SynchronizeStream(here);
 }
 
 CUresult cuStreamQuery(CUstream hStream) {

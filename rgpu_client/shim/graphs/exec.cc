@@ -40,8 +40,7 @@ class RemoteExec::Records {
   explicit Records(std::vector<Event*> events) : events_(std::move(events)) {
     std::vector<Event*> once = events_;
     std::ranges::sort(once);
-    const auto rest = std::ranges::unique(once);
-    once.erase(rest.begin(), rest.end());
+    once.erase(std::unique(once.begin(), once.end()), once.end());
     for (Event* event : once) locks_.emplace_back(event->record_mutex);
   }
   void Posted(uint64_t seq) {

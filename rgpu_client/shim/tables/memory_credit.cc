@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "rgpu_common/native/base/lengths.h"
+
 namespace rgpu::shim {
 namespace {
 
@@ -18,7 +20,6 @@ constexpr uint64_t kFewest = 2;
 // included.
 constexpr uint64_t kMostLive = 4096;
 
-uint64_t RoundUp(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 bool IsPowerOfTwo(uint64_t value) { return value != 0 && (value & (value - 1)) == 0; }
 
 }  // namespace
@@ -38,7 +39,9 @@ bool MemoryCredit::Open(const Window& window) {
   return true;
 }
 
-uint64_t MemoryCredit::Rounded(uint64_t bytes) const { return RoundUp(bytes, window_.granule); }
+uint64_t MemoryCredit::Rounded(uint64_t bytes) const {
+  return base::RoundedUp(bytes, window_.granule);
+}
 
 // The addresses that an allocation takes.
 MemoryCredit::Span MemoryCredit::SpanOf(uint64_t base, uint64_t bytes) const {
@@ -56,7 +59,7 @@ std::optional<uint64_t> MemoryCredit::Cut(uint64_t bytes) {
   credit_ -= size;
   ++live_;
   ++uses_;
-  return *first + size - RoundUp(bytes, kAlignment);
+  return *first + size - base::RoundedUp(bytes, kAlignment);
 }
 
 // The first addresses at or behind the cursor that are enough, or else the first at all: what was

@@ -26,9 +26,10 @@ log = logging.getLogger("rgpu.device-plugin")
 _RECORD, _CREDENTIALS, _TOKEN = "container.json", "credentials", "token"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Held:
-    """A container's units of the leading resource.
+    """A container's units of the leading resource. One that is granted again is another one, though
+    it says the same: what was begun for the first does not concern it.
 
     request: the id of its lease. made: when, in seconds since 1970. tenant: "" before the lease was
     granted. attempt: that of the last grant.

@@ -12,7 +12,9 @@ import logging
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
+from weakref import WeakValueDictionary
 
 from rgpu_cluster.kubelet.errors import PrepareError
 from rgpu_cluster.kubelet.units.held import name_of, new_held
@@ -20,6 +22,8 @@ from rgpu_cluster.kubelet.units.inventory import cards_of
 from rgpu_cluster.kubelet.units.vocabulary import asked, check_core
 from rgpu_cluster.kubernetes.names import AGENT_ATTEMPT
 from rgpu_common.claim_tokens import make
+from rgpu_common.tasks import end
+from rgpu_common.turns import TurnPlaces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +41,7 @@ ROUND_SECONDS = 1.0
 _APPEARS_SECONDS = 60.0
 _TOKEN_SECONDS = 2 * 86400.0
 _RENEW_SECONDS = 3600.0
+_ENDS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,15 @@ class Keeper:
         self._key = key
         self._held = folder.read()
         self._renewed = 0.0
-        self._lock = asyncio.Lock()
+        # The units of one container are changed by one call at a time, so that a slow call for one
+        # container holds up no other. Who uses a lock holds it.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        # What is being ended. Of those that wait, namespaces take turns. It is named by itself, and
+        # not by its units: while it waits, the kubelet may give these to another container.
+        self._ending: dict[Held, asyncio.Task[None]] = {}
+        self._places = TurnPlaces(_ENDS_AT_ONCE)
+        # Leases of which the log says that they could not be ended.
+        self._told: set[str] = set()
 
     async def allocate(self, ids: Sequence[str]) -> Given:
         """Notes the units of a container's leading resource.
@@ -107,7 +120,7 @@ class Keeper:
                 f"the free units of {leading.name} are on {len(per_card)} cards, and the container "
                 f"needs {wanted}: delete the pod, so that a new one waits for room on one card"
             )
-        async with self._lock:
+        async with self._lock(name_of(ids)):
             held = new_held(ids, time.time())
             await self._end(name_of(ids))
             self._put(held)
@@ -120,7 +133,7 @@ class Keeper:
         Raises:
             PrepareError: it is not granted.
         """
-        async with self._lock:
+        async with self._lock(name_of(ids)):
             held = self._held.get(name_of(ids))
             if held is None:
                 raise PrepareError("the container's units are not known here: delete the pod")
@@ -142,35 +155,85 @@ class Keeper:
 
     async def run(self) -> None:
         """Ends leases whose containers have gone, until it is cancelled."""
-        while True:
-            try:
-                await self.round()
-            except PrepareError as error:
-                log.warning("%s", error)
-            await asyncio.sleep(ROUND_SECONDS)
+        said = ""
+        try:
+            while True:
+                why = await self._tried()
+                if why and why != said:
+                    log.warning("%s", why)
+                said = why
+                await asyncio.sleep(ROUND_SECONDS)
+        finally:
+            await end(self._ending.values())
+
+    async def _tried(self) -> str:
+        """Makes a round, and returns why it failed, or ""."""
+        try:
+            await self.round()
+        except PrepareError as error:
+            return str(error)
+        return ""
 
     async def round(self) -> None:
-        """Keeps the leases of the containers that the kubelet lists, and ends the others.
+        """Keeps the leases of the containers that the kubelet lists, and begins to end the others:
+        what is kept does not wait for what ends. A kubelet that does not answer has ended nothing.
 
         Raises:
             PrepareError: the kubelet or the server does not answer.
         """
-        async with self._lock:
-            if not self._held:
-                return
-            there = {name_of(one.leading) for one in await self._kubelet.listed()}
-            now = time.time()
-            for name, held in [*self._held.items()]:
-                new = not held.tenant and now - held.made < _APPEARS_SECONDS
-                if name not in there and not new:
-                    await self._end(name)
-            granted = [held for held in self._held.values() if held.tenant]
-            if granted:
-                await self._daemon.keep(held.request for held in granted)
-            if now - self._renewed >= _RENEW_SECONDS:
-                for held in granted:
-                    self._put(held, self._token(held))
-                self._renewed = now
+        if not self._held:
+            return
+        try:
+            await self._begin_to_end()
+        except PrepareError:
+            await self._keep()
+            raise
+        await self._keep()
+
+    async def _begin_to_end(self) -> None:
+        """Begins to end the leases of containers that the kubelet no more lists."""
+        before = dict(self._held)
+        there = {name_of(one.leading) for one in await self._kubelet.listed()}
+        for name, held in before.items():
+            if name not in there and held not in self._ending and _is_old(held):
+                self._ending[held] = asyncio.ensure_future(self._end_gone(name, held))
+                self._ending[held].add_done_callback(partial(self._gone, held))
+
+    async def _keep(self) -> None:
+        """Keeps all leases that do not end, and their credentials."""
+        kept = [held.request for held in self._granted()]
+        if kept:
+            await self._daemon.keep(kept)
+        now = time.time()
+        if now - self._renewed >= _RENEW_SECONDS:
+            for held in self._granted():
+                self._put(held, self._token(held))
+            self._renewed = now
+
+    def _granted(self) -> list[Held]:
+        return [one for one in self._held.values() if one.tenant and one not in self._ending]
+
+    async def _end_gone(self, name: str, held: Held) -> None:
+        """Ends the lease of a container that has gone, unless its units have another one now."""
+        async with self._places.place(held.tenant), self._lock(name):
+            if self._held.get(name) is held:
+                await self._end(name)
+
+    def _gone(self, held: Held, task: asyncio.Task[None]) -> None:
+        """Says once for each lease that it could not be ended: the next round tries again."""
+        del self._ending[held]
+        error = None if task.cancelled() else task.exception()
+        given_away = self._held.get(name_of(held.ids)) is not held
+        if error is None or given_away or held.request in self._told:
+            return
+        self._told.add(held.request)
+        if isinstance(error, PrepareError):
+            log.warning("the lease %s could not be ended: %s", held.request, error)
+        else:
+            log.error("the lease %s could not be ended", held.request, exc_info=error)
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
 
     async def _end(self, name: str) -> None:
         """Ends the lease of these units and removes what is there of it."""
@@ -181,6 +244,7 @@ class Keeper:
             await self._daemon.revoke(held.request, held.attempt)
         self._folder.remove(held)
         del self._held[name]
+        self._told.discard(held.request)
 
     def _put(self, held: Held, token: str = "") -> None:
         try:
@@ -198,3 +262,8 @@ class Keeper:
     def _of(self, held: Held, containers: Sequence[Container]) -> Container | None:
         found = (one for one in containers if tuple(sorted(one.leading)) == held.ids)
         return next(found, None)
+
+
+def _is_old(held: Held) -> bool:
+    """Returns whether the kubelet would list the container by now, if it was still there."""
+    return bool(held.tenant) or time.time() - held.made >= _APPEARS_SECONDS

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -18,18 +20,44 @@ if TYPE_CHECKING:
     from rgpu_cluster.kubelet.units.vocabulary import Vocabulary
 
 _CALL_SECONDS = 10.0
+# A kubelet rejects calls beyond 100 a second and 10 at once, those of monitors included.
+_APART_SECONDS = 0.05
 _OPTIONS = (("grpc.max_receive_message_length", 16 << 20),)
 
 
 class KubeletList:
-    """socket: that of the kubelet's list of resources."""
+    """Makes one call at a time, and all who ask before it begins share its answer: of a node that
+    starts, all containers ask at once.
+
+    socket: that of the kubelet's list of resources.
+    """
 
     def __init__(self, socket: Path, vocabulary: Vocabulary) -> None:
         self._socket = socket
         self._vocabulary = vocabulary
+        self._running: asyncio.Future[list[Container]] | None = None
+        self._next: asyncio.Future[list[Container]] | None = None
+        self._began = -_APART_SECONDS
 
     async def listed(self) -> list[Container]:
         """Returns the containers with units of the leading resource; PrepareError."""
+        if self._next is None:
+            # What a running call answers may lack the container for which this one is asked.
+            self._next = asyncio.ensure_future(self._after(self._running))
+            self._next.add_done_callback(_note)
+        # Who takes its question back takes it from none of the others.
+        return list(await asyncio.shield(self._next))
+
+    async def _after(self, before: asyncio.Future[list[Container]] | None) -> list[Container]:
+        """Makes the next call when the one before is over."""
+        if before is not None:
+            await asyncio.wait([before])
+        await asyncio.sleep(self._began + _APART_SECONDS - time.monotonic())
+        self._running, self._next = self._next, None
+        self._began = time.monotonic()
+        return await self._asked()
+
+    async def _asked(self) -> list[Container]:
         target = f"unix:{self._socket}"
         async with grpc.aio.insecure_channel(target, options=_OPTIONS) as channel:
             stub = podresources_pb2_grpc.PodResourcesListerStub(channel)
@@ -58,3 +86,9 @@ class KubeletList:
                     yield Container(
                         pod.namespace, pod.name, container.name, tuple(leading), dict(units)
                     )
+
+
+def _note(call: asyncio.Future[list[Container]]) -> None:
+    """Looks at why a call failed, where all who had asked have gone."""
+    if not call.cancelled():
+        call.exception()

@@ -16,6 +16,7 @@ from rgpu_cluster.kubernetes.agent.views import view_of
 from rgpu_cluster.kubernetes.api import CALL_ERRORS, code_of, sentence_of
 from rgpu_cluster.kubernetes.objects import Objects, model_of, read
 from rgpu_cluster.kubernetes.writing import now
+from rgpu_common.turns import TurnPlaces
 
 if TYPE_CHECKING:
     from lightkube import AsyncClient
@@ -28,6 +29,9 @@ log = logging.getLogger("rgpu.kubernetes")
 _FORBIDDEN, _NOT_FOUND, _CONFLICT, _INVALID = 403, 404, 409, 422
 _TRIES = 3
 _OVER = ("Succeeded", "Failed")
+# So many pods are asked for at once; namespaces take turns. A claim may have 256 pods, and all
+# calls share the connections to the API server.
+_READS_AT_ONCE = 16
 
 
 class Claims:
@@ -36,6 +40,7 @@ class Claims:
     def __init__(self, client: AsyncClient, node: str) -> None:
         self._client = client
         self._node = node
+        self._reads = TurnPlaces(_READS_AT_ONCE)
 
     async def look(self, action: Revoke) -> ClaimView | None:
         """Returns the claim of an action as the API server has it now; None: there is none."""
@@ -102,8 +107,9 @@ class Claims:
                 await self._client.patch(Pod, pod.name, patch, namespace=action.namespace)
             except CALL_ERRORS as error:
                 if code_of(error) in (_FORBIDDEN, _INVALID):
-                    # A policy keeps what another part has said. Other pods may be told.
-                    log.warning("%s is not told its server: %s", pod.name, sentence_of(error))
+                    # A policy keeps what another part has said, and lets agents tell only pods for
+                    # which the manager has not spoken. Other pods learn it from the node plugin.
+                    log.info("%s is not told its server: %s", pod.name, sentence_of(error))
                 elif code_of(error) not in (_NOT_FOUND, _CONFLICT):
                     raise
 
@@ -114,7 +120,8 @@ class Claims:
 
     async def _pod(self, namespace: str, name: str) -> PodFacts | None:
         try:
-            pod: Any = await read(self._client, Pod, name, namespace)
+            async with self._reads.place(namespace):
+                pod: Any = await read(self._client, Pod, name, namespace)
         except CALL_ERRORS as error:
             if code_of(error) == _NOT_FOUND:
                 return None

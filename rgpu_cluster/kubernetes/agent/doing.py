@@ -13,6 +13,7 @@ from rgpu_cluster.kubernetes.agent import daemon
 from rgpu_cluster.kubernetes.agent.actions import Action, Annotate, Grant, Revoke, Say
 from rgpu_cluster.kubernetes.api import CALL_ERRORS, sentence_of
 from rgpu_common.tasks import end
+from rgpu_common.turns import TurnPlaces
 from rgpu_common.v1 import agent_pb2
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rgpu.kubernetes")
 
-# Actions under way at once; the others wait for them.
+# Actions under way at once; the others wait for them, and namespaces take turns.
 _AT_ONCE = 16
 _DEADLINE_SECONDS = 40.0
 
@@ -40,7 +41,7 @@ class Doing:
         self._claims = claims
         self._link = link
         self._on_change = on_change
-        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._room = TurnPlaces(_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
         self._keeps: asyncio.Task[None] | None = None
         self._said = ""
@@ -76,7 +77,7 @@ class Doing:
         """Carries out an action, and tells the keeper if nothing came of it."""
         why, done = "", False
         try:
-            async with self._room:
+            async with self._room.place(_namespace(action)):
                 await asyncio.wait_for(self._carry_out(action), _DEADLINE_SECONDS)
             done = True
         except asyncio.TimeoutError:
@@ -144,3 +145,7 @@ class Doing:
         else:
             self._keeper.kept(unknown, time.monotonic())
         self._on_change()
+
+
+def _namespace(action: Action) -> str:
+    return action.order.tenant if isinstance(action, Grant) else action.namespace

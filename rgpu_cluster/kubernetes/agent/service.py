@@ -26,7 +26,10 @@ from rgpu_cluster.kubernetes.agent.access import (
 from rgpu_cluster.kubernetes.api import CALL_ERRORS, sentence_of
 from rgpu_common.claim_tokens import make
 from rgpu_common.clusters import lease_key
+from rgpu_common.turns import TurnPlaces
 from rgpu_common.v1 import credentials_pb2, credentials_pb2_grpc
+from rgpu_server.core.failures import network_of
+from rgpu_server.service.callers import host_of
 
 if TYPE_CHECKING:
     from grpc.aio import ServicerContext as Context
@@ -41,7 +44,7 @@ _MOST_TOKEN = 8192
 # A token that was accepted is not shown to the API server again for so long.
 _KNOWN_SECONDS = 60.0
 _MOST_KNOWN = 4096
-# Reviews under way at once; the others wait.
+# Reviews under way at once; the others wait, and addresses take turns.
 _REVIEWS = 8
 _DEADLINE_SECONDS = 12.0
 # Of a claim, so many pods are asked for; it may be reserved for 256.
@@ -84,7 +87,7 @@ class CredentialService(credentials_pb2_grpc.CredentialServiceServicer):
         self._nodes = Paces(rate=20.0, burst=100)
         self._peers = Paces(rate=20.0, burst=100)
         self._known: dict[bytes, tuple[Caller, float]] = {}
-        self._reviews = asyncio.Semaphore(_REVIEWS)
+        self._reviews = TurnPlaces(_REVIEWS)
 
     async def GetCredential(
         self, request: credentials_pb2.GetCredentialRequest, context: Context
@@ -143,9 +146,10 @@ class CredentialService(credentials_pb2_grpc.CredentialServiceServicer):
         known = self._known.get(print_)
         if known is not None and now < known[1]:
             return known[0]
-        if not self._peers.may(_host_of(context.peer()), now):
+        host = network_of(host_of(context.peer()))
+        if not self._peers.may(host, now):
             return _too_often("this address")
-        async with self._reviews:
+        async with self._reviews.place(host):
             found = caller_of(await self._review(token), self._account)
         if isinstance(found, Caller):
             self._known.pop(print_, None)
@@ -168,11 +172,6 @@ def _bearer(context: Context) -> str:
             fits = 0 < len(token) <= _MOST_TOKEN and token.isascii() and token.isprintable()
             return token if fits else ""
     return ""
-
-
-def _host_of(peer: str) -> str:
-    """Returns the address in the name of a peer, without its port."""
-    return peer.rpartition(":")[0] if peer.startswith(("ipv4:", "ipv6:")) else peer
 
 
 def _too_often(who: str) -> Denial:

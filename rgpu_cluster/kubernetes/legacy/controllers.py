@@ -26,6 +26,7 @@ from rgpu_cluster.kubernetes.legacy.again import Again, Key
 from rgpu_cluster.kubernetes.legacy.owning import OURS, made_for, may_serve
 from rgpu_common.errors import ConfigError
 from rgpu_common.tasks import end
+from rgpu_common.turns import TurnQueue
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -73,11 +74,13 @@ async def check_definitions(client: AsyncClient, names: Sequence[str]) -> None:
 
 
 class Controller:
-    """Looks at objects one after the other. Subclasses say which, and what is done."""
+    """Looks at objects one after the other. Namespaces take turns, so that one with thousands of
+    objects does not hold up others. Subclasses say which objects, and what is done.
+    """
 
     def __init__(self, client: AsyncClient) -> None:
         self.client: Any = client
-        self._dirty: dict[Key, None] = {}
+        self._dirty: TurnQueue[Key] = TurnQueue()
         self._woken = asyncio.Event()
         self._again = Again(self.look)
         self.informers: list[Informer[Any]] = []
@@ -104,7 +107,7 @@ class Controller:
 
     def look(self, key: Key) -> None:
         """Has an object looked at soon."""
-        self._dirty[key] = None
+        self._dirty.add(key, key[0])
         self._woken.set()
 
     async def run(self) -> None:
@@ -131,8 +134,7 @@ class Controller:
 
     async def _work(self) -> None:
         while self._dirty:
-            key = next(iter(self._dirty))
-            del self._dirty[key]
+            key = self._dirty.pop()
             try:
                 await self.keep(key)
             except CALL_ERRORS as error:

@@ -8,8 +8,10 @@ https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sha
 
 A claim is one lease, so an init container uses the claim of a container that starts after it has
 ended. That claim then asks for the larger of both. Where several containers run together and an
-init container asks for more than each of them, one of their claims grows: the pod then asks for
-more than by Kubernetes' rule, because leases cannot be joined for a while.
+init container asks for more than each of them, one of their claims grows, the one that grows least.
+The pod then asks for more than by Kubernetes' rule, because the claims of a pod may be on different
+cards and nodes, so two leases do not make a larger one. Where containers differ in memory only, it
+is more by less than the largest init container, and no choice of claims asks for less.
 """
 
 from __future__ import annotations

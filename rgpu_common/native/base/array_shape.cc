@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t kRowAlignment = 64;
 constexpr uint64_t kPartAlignment = 512;
-constexpr uint64_t kMostBytes = uint64_t{1} << 48;
+constexpr uint64_t kLargestArrayBytes = uint64_t{1} << 48;
 constexpr uint32_t kUnknownElementBytes = 16;
 constexpr unsigned kKnownFlags =
     CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_CUBEMAP |
@@ -81,13 +81,13 @@ bool Place(const CUDA_ARRAY3D_DESCRIPTOR& array, ArrayLayout* layout) {
   const uint64_t slices = std::max<uint64_t>(1, array.Depth);
   ArrayPart& part = layout->parts[layout->count++];
   part.offset = RoundedUp(layout->bytes, kPartAlignment);
-  if (array.Width > kMostBytes / element) return false;
+  if (array.Width > kLargestArrayBytes / element) return false;
   part.row_pitch = RoundedUp(array.Width * element, kRowAlignment);
-  if (part.row_pitch > kMostBytes / rows) return false;
+  if (part.row_pitch > kLargestArrayBytes / rows) return false;
   part.slice_pitch = part.row_pitch * rows;
-  if (part.slice_pitch > kMostBytes / slices) return false;
+  if (part.slice_pitch > kLargestArrayBytes / slices) return false;
   layout->bytes = part.offset + part.slice_pitch * slices;
-  return layout->bytes <= kMostBytes;
+  return layout->bytes <= kLargestArrayBytes;
 }
 
 uint64_t Halved(uint64_t size, uint32_t level) {
@@ -131,7 +131,7 @@ std::span<const PlaneForm> PlanesOf(CUarray_format format) {
 uint32_t MostLevels(const CUDA_ARRAY3D_DESCRIPTOR& array) {
   uint64_t size = std::max<uint64_t>(array.Width, array.Height);
   if (!IsLayered(array)) size = std::max<uint64_t>(size, array.Depth);
-  return static_cast<uint32_t>(std::bit_width(std::min<uint64_t>(size, kMostBytes)));
+  return static_cast<uint32_t>(std::bit_width(std::min<uint64_t>(size, kLargestArrayBytes)));
 }
 
 CUresult CheckArray(const CUDA_ARRAY3D_DESCRIPTOR& array, unsigned levels) {
@@ -180,7 +180,7 @@ CUDA_ARRAY3D_DESCRIPTOR PlaneOf(const CUDA_ARRAY3D_DESCRIPTOR& array, uint32_t p
 
 bool ExtentOf(const CUDA_ARRAY3D_DESCRIPTOR& array, ArrayExtent* extent) {
   extent->element_bytes = ElementBytes(array.Format, array.NumChannels);
-  if (extent->element_bytes == 0 || array.Width > kMostBytes) return false;
+  if (extent->element_bytes == 0 || array.Width > kLargestArrayBytes) return false;
   extent->row_bytes = array.Width * extent->element_bytes;
   extent->rows = std::max<uint64_t>(1, array.Height);
   extent->slices = std::max<uint64_t>(1, array.Depth);

@@ -11,11 +11,11 @@ namespace rgpu::base {
 namespace {
 
 constexpr long kMilli = 1000;
-constexpr size_t kMostBytes = 64U << 10;
+constexpr size_t kMostFileBytes = 64U << 10;
 
 std::string ReadAll(const std::string& path) {
   std::string text;
-  return ReadText(path, kMostBytes, &text) ? text : std::string();
+  return ReadText(path, kMostFileBytes, &text) ? text : std::string();
 }
 
 long Smaller(long a, long b) { return a < 0 ? b : b < 0 ? a : std::min(a, b); }

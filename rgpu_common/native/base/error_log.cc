@@ -18,7 +18,7 @@ namespace rgpu::base {
 namespace {
 
 constexpr size_t kMostEntries = 100;
-constexpr size_t kMostBytes = 25600;  // of one dump to memory, as cuda.h says
+constexpr size_t kMostDumpBytes = 25600;  // of one dump to memory, as cuda.h says
 constexpr size_t kMostCallbacks = 256;
 
 struct Callback {
@@ -168,7 +168,7 @@ CUresult UnregisterLogCallback(CUlogsCallbackHandle handle) {
 
 CUresult DumpLog(CUlogIterator* iterator, char* buffer, size_t* bytes) {
   size_t missing = 0;
-  const size_t room = std::min(*bytes, kMostBytes);
+  const size_t room = std::min(*bytes, kMostDumpBytes);
   const std::vector<std::string> entries = Take(iterator, &missing);
   size_t length = 1;  // the null character
   size_t count = 0;

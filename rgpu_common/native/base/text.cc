@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "rgpu_common/native/base/fd.h"
 
@@ -34,6 +35,13 @@ std::vector<std::string> Pieces(std::string_view list, char separator) {
     list.remove_prefix(std::min(end + 1, list.size()));
   }
   return pieces;
+}
+
+void CopyText(std::string_view text, char* out, size_t capacity) {
+  if (capacity == 0) return;
+  const size_t size = std::min(text.size(), capacity - 1);
+  std::memcpy(out, text.data(), size);
+  out[size] = '\0';
 }
 
 }  // namespace rgpu::base

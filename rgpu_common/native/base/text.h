@@ -1,4 +1,4 @@
-// Small texts: what a file holds, and the pieces of a list.
+// Small texts: what a file holds, the pieces of a list, and texts for C.
 //
 // Nothing that is installed uses streams of the standard library (<fstream>, <sstream>,
 // <iostream>): they bring its locales with them, and each library of ours has its own copy of the
@@ -18,5 +18,8 @@ bool ReadText(const std::string& path, size_t most, std::string* text);
 // The pieces of a list. A separator at the end of the list ends its last piece, so "a,b" and "a,b,"
 // have two pieces, and "" has none.
 std::vector<std::string> Pieces(std::string_view list, char separator);
+
+// Writes the text to `out` with a NUL behind it, cut to `capacity` bytes with the NUL.
+void CopyText(std::string_view text, char* out, size_t capacity);
 
 }  // namespace rgpu::base

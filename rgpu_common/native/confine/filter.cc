@@ -174,7 +174,7 @@ void AllowComputing(Filter* filter) {
       SYS_time,
       SYS_arch_prctl,
 #endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef RGPU_SANITIZED
       SYS_pipe2,  // sanitizers use a pipe to test whether memory can be read
 #if defined(__x86_64__)
       SYS_pipe,

@@ -127,21 +127,30 @@ Extent ExtentOf(const Graph& graph) {
 std::vector<Node*> InOrder(const Graph& graph) {
   std::unordered_map<const Node*, size_t> place;
   std::vector<size_t> missing;
-  std::priority_queue<size_t, std::vector<size_t>, std::greater<>> ready;
   for (const auto& node : graph.nodes()) {
-    const size_t at = missing.size();
-    place[node.get()] = at;
+    place[node.get()] = missing.size();
     missing.push_back(node->before.size());
-    if (node->before.empty()) ready.push(at);
   }
   std::vector<Node*> out;
-  while (!ready.empty()) {
-    Node* node = graph.nodes()[ready.top()].get();
-    ready.pop();
+  size_t next = 0;  // the places before it were looked at
+  // Of the places before `next`, those whose turn came later. Usually there are none: most programs
+  // add a node behind those that it depends on.
+  std::priority_queue<size_t, std::vector<size_t>, std::greater<>> late;
+  const auto add = [&](size_t at) {
+    Node* node = graph.nodes()[at].get();
     out.push_back(node);
     for (const Edge& edge : node->after) {
-      const size_t at = place[edge.node];
-      if (--missing[at] == 0) ready.push(at);
+      const size_t behind = place[edge.node];
+      if (--missing[behind] == 0 && behind < next) late.push(behind);
+    }
+  };
+  while (next < missing.size() || !late.empty()) {
+    if (!late.empty()) {
+      const size_t at = late.top();
+      late.pop();
+      add(at);
+    } else if (const size_t at = next++; missing[at] == 0) {
+      add(at);
     }
   }
   return out;

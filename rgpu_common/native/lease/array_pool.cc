@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "rgpu_common/native/base/clock.h"
+#include "rgpu_common/native/base/lengths.h"
 
 namespace rgpu::lease {
 
@@ -22,12 +23,10 @@ constexpr uint64_t kSlabBlocks = 16;  // at least
 constexpr uint64_t kOthersNs = base::kSecond;
 constexpr timespec kPause = {0, 1'000'000};
 
-uint64_t RoundUp(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
-
 // Small blocks have four sizes between two powers of two, above the multiples of 64 up to 512.
 uint64_t SmallBlock(uint64_t bytes) {
-  if (bytes <= 8 * kGranule) return std::max(RoundUp(bytes, kGranule), kGranule);
-  return RoundUp(bytes, std::bit_floor(bytes - 1) / 4);
+  if (bytes <= 8 * kGranule) return std::max(base::RoundedUp(bytes, kGranule), kGranule);
+  return base::RoundedUp(bytes, std::bit_floor(bytes - 1) / 4);
 }
 
 // The number of a small block's size among all sizes.
@@ -60,7 +59,7 @@ ArrayPool::~ArrayPool() {
 
 uint64_t ArrayPool::Charged(uint64_t bytes) {
   if (bytes <= kMostSmall) return SmallBlock(bytes);
-  return bytes > UINT64_MAX - kLargeGranule ? UINT64_MAX : RoundUp(bytes, kLargeGranule);
+  return bytes > UINT64_MAX - kLargeGranule ? UINT64_MAX : base::RoundedUp(bytes, kLargeGranule);
 }
 
 void* ArrayPool::Allocate(uint64_t bytes) {
@@ -154,7 +153,7 @@ void ArrayPool::GiveSmall(const Place& place) {
 
 // Returns a slab without a block in use, in the list of its class.
 ArrayPool::Slab* ArrayPool::MakeSlab(uint32_t block_bytes) {
-  const uint64_t bytes = RoundUp(std::max(kPart, kSlabBlocks * block_bytes), kPart);
+  const uint64_t bytes = base::RoundedUp(std::max(kPart, kSlabBlocks * block_bytes), kPart);
   const uint64_t base = FromDriver(bytes);
   if (base == 0) return nullptr;
   auto made = std::make_unique<Slab>();
@@ -259,7 +258,7 @@ uint64_t ArrayPool::FromDriver(uint64_t bytes) {
   if (!Charge(bytes)) return 0;
   uint64_t address = 0;
   if (driver_.allocate == nullptr) {
-    address = AsAddress(std::aligned_alloc(kGranule, RoundUp(bytes, kGranule)));
+    address = AsAddress(std::aligned_alloc(kGranule, base::RoundedUp(bytes, kGranule)));
   } else {
     driver_.make_current(driver_.context);
     if (driver_.allocate(&address, bytes) != 0) address = 0;

@@ -22,7 +22,7 @@ namespace {
 constexpr uint64_t kLockNs = 2'000'000'000;
 constexpr int kSpins = 64;
 constexpr int kSteadyReads = 100;
-constexpr timespec kPause = {0, 50'000};
+constexpr timespec kLockPause = {0, 50'000};
 
 class Lock {
  public:
@@ -37,7 +37,7 @@ class Lock {
       const uint64_t now = base::NowNs();
       if (until == 0) until = now + kLockNs;
       if (now >= until) return;
-      nanosleep(&kPause, nullptr);
+      nanosleep(&kLockPause, nullptr);
     }
   }
   ~Lock() {

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "rgpu_common/native/base/clock.h"
+#include "rgpu_common/native/wire/fields.h"
 #include "rgpu_common/native/wire/text.h"
 
 namespace rgpu::probe {
@@ -21,21 +22,6 @@ constexpr uint64_t kMinStepBytes = 16U << 10;
 // The most bytes between two readings. The time limit may end a train long before all its bytes,
 // and there must be readings by then.
 constexpr uint64_t kMaxStepBytes = 128U << 10;
-
-template <size_t kSize>
-bool GetExactly(wire::Reader& r, std::array<uint8_t, kSize>* out) {
-  wire::ByteView bytes;
-  r.Get(&bytes);
-  if (!r.ok() || bytes.size != kSize) return false;
-  std::memcpy(out->data(), bytes.data, kSize);
-  return true;
-}
-
-bool GetMagic(wire::Reader& r) {
-  uint32_t magic = 0;
-  r.Get(&magic);
-  return r.ok() && magic == wire::kMagic;
-}
 
 // Random bytes. A middle box that compresses would carry zeros faster than real data.
 const uint8_t* Noise() {

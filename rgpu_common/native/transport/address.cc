@@ -12,7 +12,7 @@ namespace {
 // The port of an address without one. rgpu_common/endpoints.py has the same default.
 constexpr const char* kDefaultPort = "7700";
 
-bool IsHex(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); }
+bool IsHex(char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; }
 bool IsWord(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-';
 }
@@ -23,16 +23,25 @@ size_t CountOf(std::string_view text, Is is) {
   return static_cast<size_t>(std::ranges::find_if_not(text, is) - text.begin());
 }
 
+// True if `word`, which is in lower case, stands at the start of `text` in any case.
+bool BeginsWith(std::string_view text, std::string_view word) {
+  const auto same = [](unsigned char a, char b) { return std::tolower(a) == b; };
+  return std::ranges::equal(text.substr(0, word.size()), word, same);
+}
+
 // True if an access token of `rgpu token new` stands at the start of `text`.
 bool BeginsWithToken(std::string_view text) {
   constexpr std::string_view kMark = "rgpu_";
   constexpr size_t kIdDigits = 12;
-  if (!text.starts_with(kMark)) return false;
+  if (!BeginsWith(text, kMark)) return false;
   text.remove_prefix(kMark.size());
   if (CountOf(text.substr(0, kIdDigits), IsHex) != kIdDigits) return false;
   text.remove_prefix(kIdDigits);
   return text.size() > 1 && text.front() == '_' && IsWord(text[1]);
 }
+
+// True if the credential of a claim stands at the start of `text`: JSON that is written as base64.
+bool BeginsWithClaim(std::string_view text) { return text.starts_with("rgpuc1.eyJ"); }
 
 // True if a JSON Web Token, three words with dots between them, stands at the start of `text`.
 bool BeginsWithJwt(std::string_view text) {
@@ -46,18 +55,36 @@ bool BeginsWithJwt(std::string_view text) {
   return true;
 }
 
-void Fail(ConnectError* why, int error, std::string sentence) {
-  if (why != nullptr) *why = {error, std::move(sentence)};
+// True if a secret that is named stands at the start of `text`.
+bool BeginsWithNamed(std::string_view text) {
+  constexpr std::string_view kNames[] = {"token=", "password=", "secret="};
+  return std::ranges::any_of(kNames, [&](auto name) { return BeginsWith(text, name); });
+}
+
+// True if `uri` has what separates an address from a secret in other programs' addresses.
+bool HasMark(std::string_view uri) {
+  constexpr std::string_view kInNoHostPort = "@?#=";
+  if (!uri.starts_with("unix:") && !uri.starts_with("shm:")) {
+    return uri.find_first_of(kInNoHostPort) != std::string_view::npos;
+  }
+  const std::string_view path = uri.substr(uri.find(':') + 1);
+  if (path.find('?') != std::string_view::npos) return true;
+  const size_t at = path.rfind('@');
+  if (at == std::string_view::npos) return false;
+  // Folders have names such as user@1000.service.
+  const std::string_view before = path.substr(0, at);
+  return !before.starts_with('/') || before.starts_with("//") ||
+         before.find(':') != std::string_view::npos;
 }
 
 }  // namespace
 
-// As _SECRET of rgpu_common/endpoints.py.
+// refuse_secret of rgpu_common/endpoints.py has the same rules.
 bool HoldsSecret(std::string_view uri) {
-  if (uri.starts_with("unix:") || uri.starts_with("shm:")) return false;
-  if (uri.find('@') != std::string_view::npos) return true;
+  if (HasMark(uri)) return true;
   for (; !uri.empty(); uri.remove_prefix(1)) {
-    if (BeginsWithToken(uri) || BeginsWithJwt(uri)) return true;
+    if (BeginsWithToken(uri) || BeginsWithClaim(uri)) return true;
+    if (BeginsWithJwt(uri) || BeginsWithNamed(uri)) return true;
   }
   return false;
 }
@@ -99,7 +126,7 @@ std::unique_ptr<addrinfo, void (*)(addrinfo*)> Resolve(const std::string& addres
   std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(nullptr, &freeaddrinfo);
   HostPort parts;
   if (!Split(address, may_be_zero, &parts)) {
-    Fail(why, 0, NoAddressSentence(address));
+    NotConnected(why, 0, NoAddressSentence(address));
     return list;
   }
   addrinfo hints{};
@@ -110,9 +137,9 @@ std::unique_ptr<addrinfo, void (*)(addrinfo*)> Resolve(const std::string& addres
   if (code == 0) {
     list.reset(found);
   } else {
-    Fail(why, EHOSTUNREACH,
-         "the host name '" + parts.host + "' cannot be resolved (" + gai_strerror(code) +
-             "): correct the address (--server or RGPU_SERVER) or the name service");
+    NotConnected(why, EHOSTUNREACH,
+                 "the host name '" + parts.host + "' cannot be resolved (" + gai_strerror(code) +
+                     "): correct the address (--server or RGPU_SERVER) or the name service");
   }
   return list;
 }

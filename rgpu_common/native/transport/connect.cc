@@ -25,11 +25,6 @@ namespace {
 using base::Deadline;
 using base::UniqueFd;
 
-std::unique_ptr<Connection> Fail(ConnectError* why, int error, std::string sentence) {
-  if (why != nullptr) *why = {error, std::move(sentence)};
-  return nullptr;
-}
-
 std::string TcpSentence(int error, const std::string& address, int timeout_ms) {
   const std::string at = "the server at " + address;
   switch (error) {
@@ -130,9 +125,9 @@ int ConnectOne(const sockaddr* to, socklen_t bytes, const Deadline& deadline, Un
 std::unique_ptr<Connection> Own(UniqueFd fd, const ConnectOptions& options, ConnectError* why) {
   std::unique_ptr<Connection> connection = Adopt(fd.release(), options);
   if (connection != nullptr) return connection;
-  return Fail(why, EMFILE,
-              "no descriptor is left for the connection: raise the limit of open files "
-              "(ulimit -n)");
+  return NotConnected(why, EMFILE,
+                      "no descriptor is left for the connection: raise the limit of open files "
+                      "(ulimit -n)");
 }
 
 }  // namespace
@@ -162,7 +157,7 @@ std::unique_ptr<Connection> ConnectTcp(const std::string& address, const Connect
     KnownAddresses::Get().Learn(address, fd.get());
     return Own(std::move(fd), options, why);
   }
-  return Fail(why, error, TcpSentence(error, address, options.timeout_ms));
+  return NotConnected(why, error, TcpSentence(error, address, options.timeout_ms));
 }
 
 std::unique_ptr<Connection> ConnectUnix(const std::string& address, const ConnectOptions& options,
@@ -170,12 +165,13 @@ std::unique_ptr<Connection> ConnectUnix(const std::string& address, const Connec
   sockaddr_un to{};
   to.sun_family = AF_UNIX;
   if (address.empty() || address.front() != '/') {
-    return Fail(why, 0, NoAddressSentence("unix:" + address));
+    return NotConnected(why, 0, NoAddressSentence("unix:" + address));
   }
   if (address.size() >= sizeof to.sun_path) {
-    return Fail(why, ENAMETOOLONG,
-                "the socket path " + address + " is longer than the " +
-                    std::to_string(sizeof to.sun_path - 1) + " bytes allowed: use a shorter one");
+    return NotConnected(why, ENAMETOOLONG,
+                        "the socket path " + address + " is longer than the " +
+                            std::to_string(sizeof to.sun_path - 1) +
+                            " bytes allowed: use a shorter one");
   }
   std::memcpy(to.sun_path, address.c_str(), address.size() + 1);
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -193,18 +189,20 @@ std::unique_ptr<Connection> ConnectUnix(const std::string& address, const Connec
     return Own(std::move(fd), options, why);
   }
   if (error == ENOENT || error == ECONNREFUSED) {
-    return Fail(why, error,
-                "no server listens at unix:" + address + ": start 'rgpu serve --listen unix:" +
-                    address + "', or mount its directory into this container");
+    return NotConnected(why, error,
+                        "no server listens at unix:" + address +
+                            ": start 'rgpu serve --listen unix:" + address +
+                            "', or mount its directory into this container");
   }
   if (error == EACCES) {
-    return Fail(why, error,
-                "this user may not open " + address + ": give it write permission on the socket");
+    return NotConnected(
+        why, error,
+        "this user may not open " + address + ": give it write permission on the socket");
   }
-  return Fail(why, error,
-              "unix:" + address + " cannot be opened (" +
-                  base::ErrnoText(error == EAGAIN ? ETIMEDOUT : error) +
-                  "): check that the server there is alive");
+  return NotConnected(why, error,
+                      "unix:" + address + " cannot be opened (" +
+                          base::ErrnoText(error == EAGAIN ? ETIMEDOUT : error) +
+                          "): check that the server there is alive");
 }
 
 // With TLS 1.3 the server may refuse the client's certificate after the client's handshake has
@@ -225,10 +223,11 @@ std::string Remedy(const std::string& reason) {
 
 std::unique_ptr<Connection> NeedsAgent(const std::string& address, const ConnectOptions&,
                                        ConnectError* why) {
-  return Fail(why, EPROTONOSUPPORT,
-              "a program reaches grpc: and grpcs: through an agent: start it with 'rgpu run', call "
-              "rgpu_client.connect(), or run 'rgpu agent --server grpc:" +
-                  address + " --listen unix:/PATH' and set RGPU_SERVER=unix:/PATH");
+  return NotConnected(
+      why, EPROTONOSUPPORT,
+      "a program reaches grpc: and grpcs: through an agent: start it with 'rgpu run', call "
+      "rgpu_client.connect(), or run 'rgpu agent --server grpc:" +
+          address + " --listen unix:/PATH' and set RGPU_SERVER=unix:/PATH");
 }
 
 const std::vector<Scheme>& Schemes() {
@@ -244,7 +243,7 @@ const std::vector<Scheme>& Schemes() {
 
 std::unique_ptr<Connection> Connect(const std::string& uri, const ConnectOptions& options,
                                     ConnectError* why) {
-  if (HoldsSecret(uri)) return Fail(why, 0, kSecretSentence);
+  if (HoldsSecret(uri)) return NotConnected(why, 0, kSecretSentence);
   for (const Scheme& scheme : Schemes()) {
     const std::string prefix = std::string(scheme.name) + ":";
     if (!uri.starts_with(prefix)) continue;
@@ -252,10 +251,10 @@ std::unique_ptr<Connection> Connect(const std::string& uri, const ConnectOptions
     if (scheme.connect != nullptr) {
       return scheme.connect(scheme.has_port ? Completed(rest) : rest, options, why);
     }
-    return Fail(why, EPROTONOSUPPORT,
-                "the transport " + prefix +
-                    " is not in this release: use unix:/PATH on one host, HOST:PORT or "
-                    "tls:HOST:PORT between hosts");
+    return NotConnected(why, EPROTONOSUPPORT,
+                        "the transport " + prefix +
+                            " is not in this release: use unix:/PATH on one host, HOST:PORT or "
+                            "tls:HOST:PORT between hosts");
   }
   return ConnectTcp(Completed(uri), options, why);
 }

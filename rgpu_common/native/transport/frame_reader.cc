@@ -10,7 +10,7 @@ namespace rgpu::transport {
 namespace {
 
 // A rest of bulk shorter than this is read into the buffer, together with the bytes after it.
-constexpr size_t kDirectBytes = 4096;
+constexpr size_t kUnbufferedBytes = 4096;
 // The most bytes read ahead: enough for a batch of commands, but little bulk, because bulk that is
 // read ahead is copied once more.
 constexpr size_t kReadAheadBytes = 32U << 10;
@@ -96,7 +96,7 @@ bool FrameReader::TakeBuffered(void* to, size_t bytes, bool good) {
 BulkState FrameReader::ReceiveSome(uint8_t* to, size_t bytes, int idle_timeout_ms, size_t* got) {
   *got = 0;
   for (;;) {
-    const bool direct = bytes >= kDirectBytes;
+    const bool direct = bytes >= kUnbufferedBytes;
     IoResult result;
     if (direct) {
       result = guarded_ ? connection_->TryRecvGuarded(to, bytes) : connection_->TryRecv(to, bytes);

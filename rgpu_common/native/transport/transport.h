@@ -125,6 +125,13 @@ struct ConnectError {
   std::string sentence;
 };
 
+// Sets `*why`, if there is one, and returns null.
+inline std::unique_ptr<Connection> NotConnected(ConnectError* why, int error,
+                                                std::string sentence) {
+  if (why != nullptr) *why = {error, std::move(sentence)};
+  return nullptr;
+}
+
 // The remedy for a server's reason to end the connection, as the end of a sentence. Empty if no
 // remedy is known.
 std::string Remedy(const std::string& reason);
@@ -134,12 +141,13 @@ std::string Remedy(const std::string& reason);
 std::unique_ptr<Connection> Connect(const std::string& uri, const ConnectOptions& options,
                                     ConnectError* why);
 
-// True if `uri` holds an access token, or a user or password before its host. Such a text is never
-// repeated in errors and logs, which others may read. Connect answers it with kSecretSentence.
+// True if `uri` holds an access token, a user or a password, or has what separates an address from
+// one (`user:password@host`, `host?token=word`). Such a text is never repeated in errors and logs,
+// which others may read. Connect answers it with kSecretSentence.
 bool HoldsSecret(std::string_view uri);
 inline constexpr const char* kSecretSentence =
-    "an address holds no access token, user or password: write it as HOST:PORT, and name the file "
-    "with the access token in RGPU_TOKEN_FILE";
+    "an address holds no access token, user or password: write it as HOST:PORT or unix:/PATH, and "
+    "name the file with the access token in RGPU_TOKEN_FILE";
 
 // True if `uri` has a form that Connect accepts and names its port. Does not connect.
 bool IsAddress(const std::string& uri);

@@ -35,6 +35,7 @@ struct Wish {
 
 // The Get functions check every bound. False: refuse the peer.
 void PutText(Writer& w, std::string_view text);
+// A string of clean text (text.h).
 bool GetText(Reader& r, std::string* text, uint32_t limit);
 bool GetMagic(Reader& r);
 bool GetZero(Reader& r);

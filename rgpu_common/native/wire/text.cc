@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <iterator>
 
 namespace rgpu::wire {
 namespace {
@@ -27,9 +29,48 @@ size_t SequenceBytes(const uint8_t* p, size_t left) {
   return size;
 }
 
-// True for control characters, also U+0080 to U+009F: some of these start a terminal's command.
-bool IsControl(const uint8_t* p, size_t size) {
-  return size == 1 ? p[0] < 0x20 || p[0] == 0x7F : size == 2 && p[0] == 0xC2 && p[1] < 0xA0;
+struct Range {
+  uint32_t first;
+  uint32_t last;
+};
+
+// Unicode's control characters (category Cc), format characters (Cf), and line and paragraph
+// separators (Zl, Zp), as Unicode 15.1 lists them in DerivedGeneralCategory.txt. U+2065, U+E0000
+// and U+E0002 to U+E001F are in the table too: they stand, unassigned, among format characters, and
+// Unicode reserves them for characters that are not shown. Private and other unassigned characters
+// are not in the table, because a later Unicode may assign letters or emoji to the latter.
+constexpr Range kUnclean[] = {
+    {0x0000, 0x001F},   {0x007F, 0x009F},   {0x00AD, 0x00AD},   {0x0600, 0x0605},
+    {0x061C, 0x061C},   {0x06DD, 0x06DD},   {0x070F, 0x070F},   {0x0890, 0x0891},
+    {0x08E2, 0x08E2},   {0x180E, 0x180E},   {0x200B, 0x200F},   {0x2028, 0x202E},
+    {0x2060, 0x206F},   {0xFEFF, 0xFEFF},   {0xFFF9, 0xFFFB},   {0x110BD, 0x110BD},
+    {0x110CD, 0x110CD}, {0x13430, 0x1343F}, {0x1BCA0, 0x1BCA3}, {0x1D173, 0x1D17A},
+    {0xE0000, 0xE007F},
+};
+
+// The character of a sequence that is not malformed.
+uint32_t Character(const uint8_t* p, size_t size) {
+  if (size == 1) return p[0];
+  uint32_t character = p[0] & (0x7FU >> size);
+  for (size_t i = 1; i < size; ++i) character = character << 6 | (p[i] & 0x3FU);
+  return character;
+}
+
+bool IsClean(uint32_t character) {
+  return std::none_of(std::begin(kUnclean), std::end(kUnclean), [character](const Range& range) {
+    return range.first <= character && character <= range.last;
+  });
+}
+
+struct Step {
+  size_t bytes;  // of malformed UTF-8: 1
+  bool clean;
+};
+
+Step NextStep(const uint8_t* p, size_t left) {
+  const size_t size = SequenceBytes(p, left);
+  if (size == 0) return {1, false};
+  return {size, IsClean(Character(p, size))};
 }
 
 }  // namespace
@@ -37,9 +78,9 @@ bool IsControl(const uint8_t* p, size_t size) {
 bool IsCleanText(std::string_view text) {
   const auto* p = reinterpret_cast<const uint8_t*>(text.data());
   for (size_t i = 0; i < text.size();) {
-    const size_t size = SequenceBytes(p + i, text.size() - i);
-    if (size == 0 || IsControl(p + i, size)) return false;
-    i += size;
+    const Step step = NextStep(p + i, text.size() - i);
+    if (!step.clean) return false;
+    i += step.bytes;
   }
   return true;
 }
@@ -48,14 +89,28 @@ std::string CleanText(std::string_view text, uint32_t max_bytes) {
   const auto* p = reinterpret_cast<const uint8_t*>(text.data());
   std::string clean;
   for (size_t i = 0; i < text.size();) {
-    const size_t size = SequenceBytes(p + i, text.size() - i);
-    const bool bad = size == 0 || IsControl(p + i, size);
-    const size_t step = std::max<size_t>(size, 1);
-    if (clean.size() + (bad ? 1 : step) > max_bytes) break;
-    clean.append(bad ? std::string_view("?") : text.substr(i, step));
-    i += step;
+    const Step step = NextStep(p + i, text.size() - i);
+    if (clean.size() + (step.clean ? step.bytes : 1) > max_bytes) break;
+    clean.append(step.clean ? text.substr(i, step.bytes) : std::string_view("?"));
+    i += step.bytes;
   }
   return clean;
+}
+
+size_t CleanSentences(char* text, size_t bytes) {
+  const auto* p = reinterpret_cast<const uint8_t*>(text);
+  size_t kept = 0;
+  for (size_t i = 0; i < bytes;) {
+    const Step step = NextStep(p + i, bytes - i);
+    if (step.clean || text[i] == '\n' || text[i] == '\t') {
+      std::memmove(text + kept, text + i, step.bytes);
+      kept += step.bytes;
+    } else {
+      text[kept++] = '?';
+    }
+    i += step.bytes;
+  }
+  return kept;
 }
 
 }  // namespace rgpu::wire

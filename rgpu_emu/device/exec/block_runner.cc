@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <string>
 
+#include "rgpu_common/native/base/lengths.h"
 #include "rgpu_emu/device/exec/texture_ops.h"
 
 namespace rgpu::emu {
@@ -27,8 +28,6 @@ constexpr int kPartialWarp = -3;
 // address that the kernel used.
 constexpr char kOutside[] =
     "it accessed an address outside device memory, or outside its shared or local memory";
-
-uint64_t AlignUp(uint64_t value, uint64_t align) { return (value + align - 1) / align * align; }
 
 struct Sentence {
   int code;
@@ -83,16 +82,16 @@ uint64_t More(uint64_t need, uint64_t have) { return need > have ? need - have :
 
 uint64_t FramesBytes(const Kernel& kernel, uint64_t threads) {
   if (kernel.kind() != kKernelCoroutine) return 0;
-  return AlignUp(kernel.frame_bytes(), kFrameAlign) * threads;
+  return base::RoundedUp(kernel.frame_bytes(), kFrameAlign) * threads;
 }
 
 BlockMemory BlockMemory::NeededFor(const Kernel& kernel, uint64_t threads, uint64_t shared_bytes) {
   BlockMemory need;
   // Kernels without shared memory get a window too, so that a stray access hits its guard page.
-  need.shared = AlignUp(std::max<uint64_t>(shared_bytes, 1), kPage);
-  need.local = AlignUp(kernel.local_bytes() * threads, kPage);
+  need.shared = base::RoundedUp(std::max<uint64_t>(shared_bytes, 1), kPage);
+  need.local = base::RoundedUp(kernel.local_bytes() * threads, kPage);
   if (kernel.kind() == kKernelCoroutine) {
-    need.frames = AlignUp(FramesBytes(kernel, threads), kPage) + kStatesBytes;
+    need.frames = base::RoundedUp(FramesBytes(kernel, threads), kPage) + kStatesBytes;
   }
   return need;
 }
@@ -163,7 +162,7 @@ bool BlockRunner::Prepare(const Grid& grid) {
   }
   block_.launch = grid.info();
   block_.shared_base = shared_.address;
-  block_.shared_bytes = static_cast<uint32_t>(AlignUp(grid.shared_bytes(), kSharedUnit));
+  block_.shared_bytes = static_cast<uint32_t>(base::RoundedUp(grid.shared_bytes(), kSharedUnit));
   block_.local_bytes = kernel.local_bytes();
   block_.local_base = local_.address;
   block_.threads = threads_.get();
@@ -208,7 +207,7 @@ void BlockRunner::SetIndex(uint64_t index) {
 }
 
 ThreadFrames BlockRunner::Frames() const {
-  return {frames_, AlignUp(grid_->kernel().frame_bytes(), kFrameAlign)};
+  return {frames_, base::RoundedUp(grid_->kernel().frame_bytes(), kFrameAlign)};
 }
 
 void BlockRunner::RunOne(uint64_t index) {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <optional>
 
+#include "rgpu_common/native/base/lengths.h"
 #include "rgpu_emu/device/exec/elf_reloc.h"
 #include "rgpu_emu/device/exec/kernel.h"
 #include "rgpu_emu/device/exec/symbols.h"
@@ -34,30 +35,28 @@ constexpr size_t kMaxSections = 65280;  // SHN_LORESERVE
 constexpr size_t kMaxSymbols = 1 << 20;
 constexpr uint64_t kMaxImage = uint64_t{256} << 20;
 
-uint64_t AlignUp(uint64_t value, uint64_t align) { return (value + align - 1) & ~(align - 1); }
-
 // The parts of the mapping in order; each has its own protection.
 enum Part : size_t { kCode, kConstant, kData, kParts };
-
-struct Section {
-  Elf64_Shdr header;
-  std::string_view name;
-  bool loaded = false;
-  uint64_t offset = 0;  // in the mapping
-};
-
-struct Symbol {
-  std::string_view name;
-  uint64_t value = 0;   // address; for an external function that of its stub
-  uint64_t target = 0;  // the content of its GOT slot
-  uint16_t section = 0;
-  bool external = false;
-};
 
 }  // namespace
 
 class ElfLoader {
  public:
+  struct Section {
+    Elf64_Shdr header;
+    std::string_view name;
+    bool loaded = false;
+    uint64_t offset = 0;  // in the mapping
+  };
+
+  struct Symbol {
+    std::string_view name;
+    uint64_t value = 0;   // address; for an external function that of its stub
+    uint64_t target = 0;  // the content of its GOT slot
+    uint16_t section = 0;
+    bool external = false;
+  };
+
   ElfLoader(std::span<const uint8_t> elf, LoadedObject* object) : elf_(elf), object_(object) {}
 
   bool Run() {
@@ -120,7 +119,7 @@ Part PartOf(const Elf64_Shdr& header) {
   return (header.sh_flags & SHF_WRITE) != 0 ? kData : kConstant;
 }
 
-bool IsLoaded(const Section& section) {
+bool IsLoaded(const ElfLoader::Section& section) {
   const Elf64_Shdr& header = section.header;
   const bool kind = header.sh_type == SHT_PROGBITS || header.sh_type == SHT_NOBITS;
   return kind && (header.sh_flags & SHF_ALLOC) != 0 && section.name != ".eh_frame";
@@ -223,15 +222,15 @@ bool ElfLoader::LayOut() {
   const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   uint64_t at = 0;
   for (const Part part : {kCode, kConstant, kData}) {
-    at = AlignUp(at, page);
+    at = base::RoundedUp(at, page);
     for (Section& section : sections_) {
       if (!section.loaded || PartOf(section.header) != part) continue;
-      at = AlignUp(at, std::max<uint64_t>(section.header.sh_addralign, 16));
+      at = base::RoundedUp(at, std::max<uint64_t>(section.header.sh_addralign, 16));
       section.offset = at;
       at += section.header.sh_size;
       if (at > kMaxImage) return Fail("it is larger than 256 MiB");
     }
-    at = AlignUp(at, 16);
+    at = base::RoundedUp(at, 16);
     if (part == kCode) {
       stubs_ = at;
       at += externals_ * kStubBytes;
@@ -239,7 +238,7 @@ bool ElfLoader::LayOut() {
       got_ = at;
       at += symbols_.size() * 8;
     }
-    part_end_[part] = AlignUp(at, page);
+    part_end_[part] = base::RoundedUp(at, page);
   }
   return true;
 }

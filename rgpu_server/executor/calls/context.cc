@@ -275,10 +275,10 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextDestroy_Reques
   for (const Import& import : shared.imports) executor.exports().Close(import);
   if (context->primary) executor.objects().primary_retained = false;
   for (const auto& [dptr, pool] : left.pooled) {
-    pool->freed = true;
+    executor.memory().CountFree(*pool);
     LeavePool(executor, pool);
   }
-  executor.memory().TrimAfterWait(false);
+  executor.memory().TrimAfterWait(nullptr);
   return state != CUDA_SUCCESS ? state : result;
 }
 
@@ -290,11 +290,15 @@ CUresult Run(Executor& executor, const Command&, const rgpuContextSynchronize_Re
   }
   if (const CUresult result = executor.MakeCurrent(*context); result != CUDA_SUCCESS) return result;
   std::vector<std::shared_ptr<Point>> points;
+  const uint64_t frees = executor.memory().frees();
   CUresult result = executor.order().EverythingIn(*context, true, &points);
   if (result == CUDA_SUCCESS) result = executor.WaitAll(points, context->id);
   if (!context->dead) {
     for (const auto& stream : context->streams) executor.order().Advance(*stream);
-    if (result == CUDA_SUCCESS) executor.memory().TrimAfterWait(true);
+    // Work of other contexts may still free memory.
+    const uint64_t over = executor.objects().contexts.size() == 1 ? frees : 0;
+    const Point* const waited = points.empty() ? nullptr : points.back().get();
+    if (result == CUDA_SUCCESS) executor.memory().TrimAfterWait(waited, over);
   }
   return result;
 }

@@ -53,6 +53,7 @@ CUresult Begin(Executor& executor, const Command& command, const Wanted& wanted,
     return issued;
   });
   if (result == CUDA_SUCCESS) result = executor.directs().AwaitStream(direct, *target.context);
+  if (result == CUDA_SUCCESS) executor.memory().TrimAfterWait(nullptr);
   *ticket = direct->ticket;
   return result;
 }

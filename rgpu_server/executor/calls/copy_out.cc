@@ -182,12 +182,14 @@ CUresult CopyStaged(Executor& executor, const Command& command, const Target& ta
 CUresult CopyToClient(Executor& executor, const Command& command, const Target& target,
                       const Rows& rows) {
   uint64_t total = 0;
-  const CUresult result = CheckRows(executor, rows, &total);
+  CUresult result = CheckRows(executor, rows, &total);
   if (result != CUDA_SUCCESS || total == 0) return result;
   executor.ledger().CountCopy(total);
-  return GoesInPlace(executor.driver(), rows, total)
-             ? CopyInPlace(executor, command, target, rows)
-             : CopyStaged(executor, command, target, rows, total);
+  result = GoesInPlace(executor.driver(), rows, total)
+               ? CopyInPlace(executor, command, target, rows)
+               : CopyStaged(executor, command, target, rows, total);
+  if (result == CUDA_SUCCESS) executor.memory().TrimAfterWait(nullptr);
+  return result;
 }
 
 CUresult Run(Executor& executor, const Command& command, const rgpuCopyDtoH_Request& request,

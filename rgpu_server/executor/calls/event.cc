@@ -98,9 +98,12 @@ CUresult Run(Executor& executor, const Command& command,
   if (event->shared != nullptr) {
     const std::shared_ptr<SharedEvent> shared = event->shared;
     result = ObserveShared(executor, *shared, &point);
-    return result == CUDA_SUCCESS ? executor.Wait(point, context->id) : result;
+    if (result == CUDA_SUCCESS) result = executor.Wait(point, context->id);
+    if (result == CUDA_SUCCESS) executor.memory().TrimAfterWait(point.get());
+    return result;
   }
   result = executor.Wait(point, context->id);
+  if (result == CUDA_SUCCESS) executor.memory().TrimAfterWait(point.get());
   if (point != nullptr) executor.ComesBehind(command, &point->frontier);
   return result;
 }

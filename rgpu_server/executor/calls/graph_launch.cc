@@ -126,7 +126,7 @@ CUresult Launch(Executor& executor, const Command& command, const rgpuGraphLaunc
   if (result != CUDA_SUCCESS) return result;
   const bool steps = !exec->built.steps->empty();
   // The client must expect what the steps send.
-  if (steps && request.delivers == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (exec->built.steps->asks_client() && request.delivers == 0) return CUDA_ERROR_INVALID_VALUE;
   Stream& stream = *target.stream;
   result = ComeBehind(executor, *exec, stream);
   if (result != CUDA_SUCCESS) return result;

@@ -175,7 +175,8 @@ CUresult Run(Executor& executor, const Command& command, const rgpuMemFree_Reque
     return CUDA_SUCCESS;
   }
   const auto release = [&executor, pool = range.pool] {
-    executor.memory().ReconcilePool(*pool);
+    // The free came behind all work, so no wait has to cover it.
+    executor.memory().TrimToThreshold(*pool);
     LeavePool(executor, pool);
   };
   Free(executor, context, request.dptr, range, release, 0);

@@ -260,7 +260,7 @@ CUresult Run(Executor& executor, const Command& command, const rgpuPoolFree_Requ
   result = executor.order().Issue(*target.stream, {}, [&](CUstream stream) {
     return driver->cuMemFreeAsync(request.dptr, stream);
   });
-  range.pool->freed = true;
+  executor.memory().CountFree(*range.pool);
   LeavePool(executor, range.pool);
   return result;
 }

@@ -115,7 +115,7 @@ CUresult Run(Executor& executor, const Command& command,
     executor.ComesBehind(command, point ? &point->frontier : &target.stream->frontier);
   }
   if (!target.context->dead) executor.order().Advance(*target.stream);
-  if (result == CUDA_SUCCESS) executor.memory().TrimAfterWait(false);
+  if (result == CUDA_SUCCESS) executor.memory().TrimAfterWait(point.get());
   return result;
 }
 

@@ -12,7 +12,7 @@
 // the wait from when the driver has it: work behind a wait that the stream has not reached cannot
 // run either. One thing differs: the value may be written by work of the session itself, which the
 // gate holds back.  So such a session may always add to what is set aside, if only a piece now and
-// then.
+// then. A graph that waits for a value has a halt before the wait, too: from there it stands.
 //
 // A session that is alone keeps the token in any case. There the time is only not charged.
 #include <algorithm>
@@ -53,6 +53,7 @@ void GateState::On(const event::WaitBegan& began, uint64_t now_ns) {
   CountStanding(now_ns);
   began.place.of->in = began.place.number;
   began.place.of->since_ns = now_ns;
+  began.place.of->for_value = began.for_value;
   standing_.push_back(began.place.of);
 }
 
@@ -72,6 +73,7 @@ void GateState::On(const event::ValueWaitLaunched& launched, uint64_t now_ns) {
   ClientWaits& waits = *launched.place.of;
   waits.last = waits.in = launched.place.number;
   waits.since_ns = now_ns;
+  waits.for_value = true;
   waits.for_value_in = &launched.stream;
   standing_.push_back(launched.place.of);
   launched.stream.behind.Add(launched.place);
@@ -81,7 +83,8 @@ void GateState::On(const event::ValueWaitLaunched& launched, uint64_t now_ns) {
 // The streams of a context that is gone come to no halt any more.
 void GateState::ForgetValueWaits(const StreamWork& stream) {
   std::erase_if(standing_, [&](const auto& waits) {
-    if (waits->for_value_in != &stream) return false;
+    const bool of_graph = waits == stream.waits && waits->for_value;
+    if (waits->for_value_in != &stream && !of_graph) return false;
     waits->over = waits->last;
     waits->since_ns = 0;
     return true;
@@ -158,8 +161,7 @@ bool GateState::MuchAside() const {
 }
 
 bool GateState::WaitsForValue() const {
-  return std::ranges::any_of(standing_,
-                             [](const auto& waits) { return waits->for_value_in != nullptr; });
+  return std::ranges::any_of(standing_, [](const auto& waits) { return waits->for_value; });
 }
 
 // True if one more piece may go to the device, although it may be set aside there.

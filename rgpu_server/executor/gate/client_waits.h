@@ -6,7 +6,8 @@
 // numbered from 1, and the stream reaches them in that order.
 //
 // A wait for a value in memory (cuStreamWaitValue32) counts as a client wait: a program writes the
-// value when it likes.  Each has a ClientWaits of its own, with the one number 1.
+// value when it likes.  Each has a ClientWaits of its own, with the one number 1.  A graph waits
+// for values and for the client in one place, that of its launch.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +24,10 @@ struct ClientWaits {
   uint64_t over = 0;      // the stream has passed the client waits up to this one
   uint64_t in = 0;        // the client wait in which the stream stands now
   uint64_t since_ns = 0;  // since when; 0: the stream does not stand in a client wait
-  // Of a wait for a value: its stream, which may be gone. Null: these are waits for the client.
+  // Of a wait for a value: its stream, which may be gone. Null: these are waits for the client, and
+  // of graphs.
   const void* for_value_in = nullptr;
+  bool for_value = false;  // the wait in which the stream stands now is for a value
 };
 
 // One client wait.

@@ -98,9 +98,11 @@ struct OrderedBehind {
   ContextOrder& order;
   const WaitPlaces& behind;
 };
-// The stream stands in a client wait; the wait has ended; the stream has passed it.
+// The stream stands in a client wait; the wait has ended; the stream has passed it.  `for_value`:
+// what waits is a graph, for a value in memory.
 struct WaitBegan {
   WaitPlace place;
+  bool for_value = false;
 };
 struct WaitEnded {
   WaitPlace place;

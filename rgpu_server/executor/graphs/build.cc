@@ -66,6 +66,7 @@ class Builder {
   CUresult Add(const wire::GraphNode& node, const wire::GraphConditional&, CUgraph, CUgraphNode*);
   CUresult AddHostCopy(const wire::GraphNode& node, const wire::GraphCopy& copy, CUgraph into,
                        Ends* ends);
+  CUresult AddValueWait(const wire::GraphNode& node, CUgraph into, Ends* ends);
   CUresult AddHalt(GraphStep* step, CUgraph into, CUgraphNode* made);
   CUresult AddStep(GraphStep* step, CUgraph into, Ends* ends);
   CUresult AddPortion(const wire::GraphNode& node, const wire::GraphCopy& copy,
@@ -81,11 +82,13 @@ class Builder {
   BuiltGraph* const built_;
   GraphOperands operands_;
   bool has_handles_ = false;
+  bool halts_ = false;                 // at nodes that wait for values
   std::vector<uint64_t> host_offset_;  // by node: where its bytes are among those of all host sides
 };
 
 CUresult Builder::Run(const wire::GraphDefinition& definition, CUgraph graph, bool has_handles) {
   has_handles_ = has_handles;
+  halts_ = ValuesInLine(definition);
   uint64_t offset = 0;
   uint64_t most = 0;  // bytes of one host side
   ForEachNode(definition, [&](const wire::GraphNode& node) {
@@ -108,7 +111,7 @@ CUresult Builder::Run(const wire::GraphDefinition& definition, CUgraph graph, bo
 
 CUresult Builder::Fill(const wire::GraphDefinition& graph, CUgraph into) {
   GraphPlan plan;
-  if (!PlanGraph(graph, &plan)) return CUDA_ERROR_INVALID_VALUE;
+  if (!PlanGraph(graph, &plan, halts_)) return CUDA_ERROR_INVALID_VALUE;
   if (!built_->budget->Take(plan.edges.size() / kEdgesAsNode)) return CUDA_ERROR_OUT_OF_MEMORY;
   std::vector<Ends> ends(graph.nodes.size());
   for (const uint32_t place : plan.order) {
@@ -129,6 +132,10 @@ CUresult Builder::AddNode(const wire::GraphNode& node, CUgraph into, Ends* ends)
   built_->works = built_->works || IsWork(node.parameters);
   const auto* copy = std::get_if<wire::GraphCopy>(&node.parameters);
   if (copy != nullptr && copy->has_host_side()) return AddHostCopy(node, *copy, into, ends);
+  if (std::holds_alternative<wire::GraphMemoryOperations>(node.parameters)) {
+    kept.may_wait = !halts_ || WaitsForValue(node);
+    if (halts_ && kept.may_wait) return AddValueWait(node, into, ends);
+  }
   if (!built_->budget->Take(Weight(node))) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result =
       std::visit([&](const auto& parameters) { return Add(node, parameters, into, &kept.own); },
@@ -279,6 +286,20 @@ CUresult Builder::AddStep(GraphStep* step, CUgraph into, Ends* ends) {
   CUgraphNode made = nullptr;
   const CUresult result = AddHalt(step, into, &made);
   return result == CUDA_SUCCESS ? Follow(into, made, ends) : result;
+}
+
+// Becomes {step, the wait, step}: none of the graph's work is on the device in between.
+CUresult Builder::AddValueWait(const wire::GraphNode& node, CUgraph into, Ends* ends) {
+  CUgraphNode& own = Kept(node).own;
+  if (!built_->budget->Take(Weight(node))) return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result =
+      AddStep(built_->steps->Add(GraphStep::Kind::kValueBegin, node.number), into, ends);
+  if (result == CUDA_SUCCESS) {
+    result = Add(node, std::get<wire::GraphMemoryOperations>(node.parameters), into, &own);
+  }
+  if (result == CUDA_SUCCESS) result = Follow(into, own, ends);
+  if (result != CUDA_SUCCESS) return result;
+  return AddStep(built_->steps->Add(GraphStep::Kind::kValueEnd, node.number), into, ends);
 }
 
 CUresult Builder::AddPortion(const wire::GraphNode& node, const wire::GraphCopy& copy,

@@ -102,6 +102,8 @@ struct ExecNode {
   // Of a copy with a host side: its shape, and one driver's node for each portion.
   std::optional<wire::GraphCopy> shape;
   std::vector<CUgraphNode> copies;
+  // It waits for a value in memory, or becomes such a wait by a change without more.
+  bool may_wait = false;
   bool torn = false;  // a change has reached only some of them: the graph needs a new definition
   std::shared_ptr<Event> records;              // the event that it records
   std::shared_ptr<Event> waits_for;            // the event that it waits for

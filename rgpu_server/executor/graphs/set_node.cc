@@ -13,11 +13,7 @@ namespace {
 class Change {
  public:
   Change(Executor& executor, GraphExec& exec, ExecNode& node)
-      : executor_(executor),
-        driver_(executor.driver()),
-        exec_(exec),
-        node_(node),
-        operands_(executor, exec.context) {}
+      : driver_(executor.driver()), exec_(exec), node_(node), operands_(executor, exec.context) {}
 
   CUresult Run(const wire::GraphNode& node) {
     const CUresult result =
@@ -43,7 +39,6 @@ class Change {
   }
   CUresult SetHostCopy(const wire::GraphCopy& copy);
 
-  Executor& executor_;
   const Driver& driver_;
   GraphExec& exec_;
   ExecNode& node_;
@@ -124,6 +119,8 @@ CUresult Change::Set(const wire::GraphEventWait& wait) {
 }
 
 CUresult Change::Set(const wire::GraphMemoryOperations& batch) {
+  // It becomes a wait, which needs its halts.
+  if (!node_.may_wait && WaitsForValue({0, true, batch})) return CUDA_ERROR_NOT_SUPPORTED;
   std::vector<CUstreamBatchMemOpParams> operations;
   CUDA_BATCH_MEM_OP_NODE_PARAMS params;
   const CUresult result = operands_.MemoryOperations(batch, &operations, &params);

@@ -43,6 +43,8 @@ GraphStep* GraphSteps::Add(GraphStep::Kind kind, uint32_t node) {
   step.node = node;
   step.steps = this;
   step.place = steps_.size() - 1;
+  using enum GraphStep::Kind;
+  asks_client_ = asks_client_ || (kind != kValueBegin && kind != kValueEnd);
   return &step;
 }
 
@@ -115,6 +117,10 @@ void GraphSteps::Do(const GraphStep& step) {
       return Pull(step, *launch);
     case GraphStep::Kind::kDeliver:
       return Deliver(step, *launch);
+    case GraphStep::Kind::kValueBegin:
+      return executor_.gate().BeginValueWait(launch->wait_place);
+    case GraphStep::Kind::kValueEnd:
+      return executor_.gate().GoOn(launch->wait_place, step.last);
   }
 }
 

@@ -1,5 +1,6 @@
 // The places of an executable graph at which it waits for its client: host functions, and the host
-// sides of its copies. Each is a *step*: a halt in the driver's graph (halts.h).
+// sides of its copies. Each is a *step*: a halt in the driver's graph (halts.h). A wait for a value
+// in memory has a step before it and one behind it, which tell the gate that the graph stands.
 //
 // The steps of a graph are in one order (plan.h), and the driver runs one launch of an executable
 // graph after the other. So the first step of a launch finds out which launch it belongs to, and
@@ -33,7 +34,7 @@ struct GraphLaunch {
 };
 
 struct GraphStep {
-  enum class Kind : uint8_t { kCall, kPull, kDeliver };
+  enum class Kind : uint8_t { kCall, kPull, kDeliver, kValueBegin, kValueEnd };
   struct Part {
     uint8_t* data = nullptr;
     uint32_t bytes = 0;
@@ -65,6 +66,8 @@ class GraphSteps {
   // All steps are there.
   void Close();
   bool empty() const { return steps_.empty(); }
+  // True if the client has a part in one of the steps.
+  bool asks_client() const { return asks_client_; }
 
   // A launch that the driver is about to take; Cancel: it did not take the newest one.
   void Enter(const std::shared_ptr<GraphLaunch>& launch);
@@ -86,6 +89,7 @@ class GraphSteps {
   std::vector<Piece> slots_;
   uint64_t reserved_bytes_ = 0;
   std::deque<GraphStep> steps_;  // a deque: the driver has their addresses
+  bool asks_client_ = false;
 
   std::mutex mutex_;
   std::deque<std::shared_ptr<GraphLaunch>> coming_;

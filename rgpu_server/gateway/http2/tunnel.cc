@@ -14,7 +14,7 @@ namespace {
 
 // The window of a tunnel that the daemon has answered, as far as other tunnels leave it.
 constexpr int32_t kWideWindow = 4 << 20;
-constexpr size_t kReadBytes = 256U << 10;
+constexpr size_t kTunnelReadBytes = 256U << 10;
 constexpr uint64_t kBeatNs = 3 * base::kSecond;
 constexpr uint64_t kSilenceNs = 10 * base::kSecond;
 // How long the gateway tries to bring a client to a busy daemon, and how often.
@@ -153,8 +153,8 @@ void Tunnel::EndIfFlushed() {
 }
 
 void Tunnel::Read() {
-  uint8_t* room = out_.Room(kChunkHeadBytes + kReadBytes);
-  const ssize_t count = recv(inner_.get(), room + kChunkHeadBytes, kReadBytes, MSG_DONTWAIT);
+  uint8_t* room = out_.Room(kChunkHeadBytes + kTunnelReadBytes);
+  const ssize_t count = recv(inner_.get(), room + kChunkHeadBytes, kTunnelReadBytes, MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) {
     InnerEnded();

@@ -4,16 +4,31 @@ client.
 
 from __future__ import annotations
 
+import struct
 import threading
 
+import pytest
 from helpers.server import Server
 from worker.client import LEGACY
+from worker.graphs import (
+    Node,
+    chain,
+    child,
+    instantiate,
+    kernel,
+    node,
+    put,
+    wait_value,
+    write_value,
+)
 
-from quota.tenant import MS, Tenant, in_thread, overlap, tenants
+from quota.tenant import HOLD, MS, Tenant, in_thread, overlap, tenants
 from quota.waits.slow import HOLDS, MIB, SLOW, VICTIM, answer, ask_for_bytes, holds, works
 
 EVENT = 60
+GRAPH, IMAGE = 50, 51
 INVALID_VALUE = 1
+NOT_SUPPORTED = 801
 LONG = 72 * MIB
 QUEUE = 1100  # more commands than a stream of the emulated device holds
 
@@ -233,14 +248,69 @@ def test_a_stream_that_waits_for_a_value(server: Server) -> None:
         ran(victim, slow, 6 * HOLDS)
 
 
-def test_a_value_that_is_written_by_work_that_is_held_back(server: Server) -> None:
+def held_in_graph(slow: Tenant) -> Node:
+    """A kernel of a millisecond in a graph."""
+    return kernel(HOLD, params=struct.pack("<QQ", MS, slow.log))
+
+
+def launch(slow: Tenant, stream: int) -> None:
+    slow.post("rgpuGraphLaunch", exec=GRAPH, stream=stream, delivers=0)
+
+
+def build_waiting(slow: Tenant, flag: int, how: str) -> None:
+    """A graph of two kernels, the second behind a wait until the value at `flag` is 1."""
+    one, wait_here = held_in_graph(slow), wait_value(flag, 1)
+    if how == "inside":
+        # Nothing joins the two nodes of the graph inside. The kernel may as well write the value.
+        assert instantiate(slow, GRAPH, chain(child([wait_here, one]), one)) == 0
+        return
+    built = chain(one, wait_here, one)
+    if how == "built":
+        assert instantiate(slow, GRAPH, built) == 0
+        return
+    assert instantiate(slow, GRAPH, chain(one, write_value(flag, 0), one)) == 0
+    change = {"exec": GRAPH, "node": 1, "parameters": node(wait_here)}
+    assert slow.result("rgpuGraphSetNode", **change).status == NOT_SUPPORTED  # type: ignore[arg-type]
+    put(slow, IMAGE, built)
+    assert slow.result("rgpuGraphUpdate", exec=GRAPH, image=IMAGE).status == 0
+
+
+@pytest.mark.parametrize("how", ["built", "inside", "changed"])
+def test_a_graph_that_waits_for_a_value(server: Server, how: str) -> None:
+    """What the graph has before the wait and behind it, and what comes behind the graph, runs in
+    turns of its own.
+    """
+    with tenants(server, VICTIM, SLOW) as (victim, slow):
+        flag = slow.alloc(8)
+        slow.upload(flag, bytes(8))
+        build_waiting(slow, flag, how)
+        using, behind, writing = slow.streams(3)
+        for round_ in range(3):
+            launch(slow, using)
+            holds(slow, using)
+            wait(slow, behind, record(slow, using, EVENT + round_))
+            slow.write_value(behind, flag, 0)
+            holds(slow, behind)
+            assert works(victim, 0.5) > 0
+            slow.write_value(writing, flag, 1)
+            assert works(victim, 0.2) > 0
+            slow.call("rgpuStreamSynchronize", stream=behind)
+        ran(victim, slow, 3 * (2 + 2 * HOLDS))
+
+
+@pytest.mark.parametrize("in_graph", [False, True], ids=["stream", "graph"])
+def test_a_value_that_is_written_by_work_that_is_held_back(server: Server, in_graph: bool) -> None:
     """So much work is set aside that a session whose client is slow would add nothing to it."""
     with tenants(server, VICTIM, SLOW) as (victim, slow):
         flag, source = slow.alloc(8), slow.alloc(8)
         slow.upload(flag, bytes(8))
         slow.upload(source, (1).to_bytes(8, "little"))
         using, writing = slow.streams(2)
-        slow.post("rgpuStreamWaitValue", stream=using, address=flag, value=1, width=4, flags=0)
+        if in_graph:
+            assert instantiate(slow, GRAPH, chain(wait_value(flag, 1))) == 0
+            launch(slow, using)
+        else:
+            slow.wait_value(using, flag, 1)
         for _ in range(60):
             slow.hold(4 * MS, stream=using)
         slow.post(

@@ -27,11 +27,6 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-std::unique_ptr<Connection> Fail(ConnectError* why, int error, std::string sentence) {
-  if (why != nullptr) *why = {error, std::move(sentence)};
-  return nullptr;
-}
-
 int NoPassword(char*, int, int, void*) { return 0; }
 
 bool UseAuthorities(const Api& api, Context* context, std::string* why) {
@@ -143,7 +138,7 @@ std::unique_ptr<TlsConnection> Wrap(const Api& api, Context* context, const std:
                                     std::unique_ptr<Connection> link, ConnectError* why) {
   const Use use;
   if (!use) {
-    Fail(why, ECANCELED, "the program is ending");
+    NotConnected(why, ECANCELED, "the program is ending");
     return nullptr;
   }
   Ssl* ssl = api.SSL_new(context);
@@ -151,7 +146,7 @@ std::unique_ptr<TlsConnection> Wrap(const Api& api, Context* context, const std:
   api.SSL_set_connect_state(ssl);
   auto connection = std::make_unique<TlsConnection>(api, ssl, std::move(link), true);
   if (expected) return connection;
-  Fail(why, 0, "'" + address + "' names no host that can have a certificate");
+  NotConnected(why, 0, "'" + address + "' names no host that can have a certificate");
   return nullptr;
 }
 
@@ -161,9 +156,9 @@ std::unique_ptr<Connection> ConnectTls(const std::string& address, const Connect
                                        ConnectError* why) {
   std::string sentence;
   const Api* api = LoadOpenSsl(&sentence);
-  if (api == nullptr) return Fail(why, ENOSYS, sentence);
+  if (api == nullptr) return NotConnected(why, ENOSYS, sentence);
   Context* context = SharedContext(*api, &sentence);
-  if (context == nullptr) return Fail(why, EACCES, sentence);
+  if (context == nullptr) return NotConnected(why, EACCES, sentence);
   const base::Deadline deadline(options.timeout_ms);
   std::unique_ptr<Connection> link = ConnectTcp(address, options, why);
   if (link == nullptr) return nullptr;
@@ -172,12 +167,12 @@ std::unique_ptr<Connection> ConnectTls(const std::string& address, const Connect
   bool timed_out = false;
   if (connection->Handshake(deadline.left_ms(), &timed_out)) return connection;
   if (timed_out) {
-    return Fail(why, ETIMEDOUT,
-                "the program that listens at " + address +
-                    " does not answer as a TLS server within " +
-                    std::to_string(options.timeout_ms / 1000) + " s: check the port");
+    return NotConnected(why, ETIMEDOUT,
+                        "the program that listens at " + address +
+                            " does not answer as a TLS server within " +
+                            std::to_string(options.timeout_ms / 1000) + " s: check the port");
   }
-  return Fail(why, EPROTO, HandshakeSentence(*connection, *api, address));
+  return NotConnected(why, EPROTO, HandshakeSentence(*connection, *api, address));
 }
 
 }  // namespace rgpu::transport::tls

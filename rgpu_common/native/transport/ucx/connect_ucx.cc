@@ -9,11 +9,6 @@
 namespace rgpu::transport::ucx {
 namespace {
 
-std::unique_ptr<Connection> Fail(ConnectError* why, int error, std::string sentence) {
-  if (why != nullptr) *why = {error, std::move(sentence)};
-  return nullptr;
-}
-
 std::string Sentence(const UcxConnection& connection, const std::string& address, int timeout_ms) {
   switch (connection.status()) {
     case kOk:
@@ -40,14 +35,14 @@ std::unique_ptr<Connection> ConnectUcx(const std::string& address, const Connect
                                        ConnectError* why) {
   std::string sentence;
   const Engine* engine = LoadUcx(&sentence);
-  if (engine == nullptr) return Fail(why, ENOSYS, sentence);
+  if (engine == nullptr) return NotConnected(why, ENOSYS, sentence);
   const base::Deadline deadline(options.timeout_ms);
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> found = Resolve(address, why);
   int left = 0;
   for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) ++left;
   for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next, --left) {
     auto connection = UcxConnection::Make(*engine, /*guarded=*/true, &sentence);
-    if (connection == nullptr) return Fail(why, EMFILE, sentence);
+    if (connection == nullptr) return NotConnected(why, EMFILE, sentence);
     // A dead address gets only its part of the time, so that the others can be tried.
     const int rest = deadline.left_ms();
     if (connection->Reach(at->ai_addr, at->ai_addrlen) &&
@@ -55,7 +50,7 @@ std::unique_ptr<Connection> ConnectUcx(const std::string& address, const Connect
       return connection;
     }
     const int error = connection->status() == kOk ? ETIMEDOUT : ECONNREFUSED;
-    Fail(why, error, Sentence(*connection, address, options.timeout_ms));
+    NotConnected(why, error, Sentence(*connection, address, options.timeout_ms));
   }
   return nullptr;
 }

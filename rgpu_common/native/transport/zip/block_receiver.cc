@@ -8,7 +8,6 @@
 namespace rgpu::transport::zip {
 namespace {
 
-constexpr auto kRelaxed = std::memory_order_relaxed;
 // After a block of this size or more, little is read ahead: another large block usually follows,
 // and bytes that are read ahead are copied once more.
 constexpr size_t kLargeBytes = 64U << 10;

@@ -8,7 +8,6 @@
 namespace rgpu::transport::zip {
 namespace {
 
-constexpr auto kRelaxed = std::memory_order_relaxed;
 // A part of this size or more may be memory of the application.
 constexpr size_t kForeignBytes = 4U << 10;
 

@@ -13,6 +13,8 @@
 
 namespace rgpu::transport::zip {
 
+inline constexpr auto kRelaxed = std::memory_order_relaxed;
+
 // The bytes of all compressed blocks on all links of a session, before and after compression.
 struct Savings {
   std::atomic<uint64_t> sent_plain{0};

@@ -1,4 +1,4 @@
-"""Chooses which connection is closed when all places are taken."""
+"""Chooses who makes room when all places are taken, so that nobody takes the places of others."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
 T = TypeVar("T", bound="Hashable")
+V = TypeVar("V")
 
 
 class Crowds(Generic[T]):
@@ -75,3 +76,40 @@ def of_largest_crowd(guests: Iterable[tuple[T, str]], newcomer: str) -> T | None
     for guest, origin in guests:
         crowds.come(guest, origin)
     return crowds.of_largest(newcomer)
+
+
+class FairStore(Generic[T, V]):
+    """Values that are kept by key, at most so many. When there are more, the tenant with the most
+    loses its oldest one, so a tenant with many values pushes out no value of one with few.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        # The oldest first.
+        self._values: dict[T, V] = {}
+        self._crowds: Crowds[T] = Crowds()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def put(self, key: T, tenant: str, value: V) -> None:
+        """Keeps a value as the newest one. It replaces an earlier one of this key."""
+        self.pop(key)
+        leaves = self._crowds.of_largest(tenant)
+        if leaves is not None and len(self._values) >= self._most:
+            self.pop(leaves)
+        self._values[key] = value
+        self._crowds.come(key, tenant)
+
+    def get(self, key: T) -> V | None:
+        """Returns the value of a key, or None."""
+        return self._values.get(key)
+
+    def pop(self, key: T) -> V | None:
+        """Takes a value out, and returns it; None: there was none."""
+        self._crowds.go(key)
+        return self._values.pop(key, None)
+
+    def items(self) -> list[tuple[T, V]]:
+        """Returns all keys with their values, the oldest first."""
+        return list(self._values.items())

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rgpu_server.identity.access_tokens import AccessTokenRow, changing, make_access_token
 from rgpu_server.identity.settings import Identity
 
@@ -37,3 +39,15 @@ def make_keys(path: Path) -> Keys:
     for tenant in ("alice", "bob", "ops"):
         setattr(found, tenant, found.add(tenant)[0])
     return found
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
+    """Access tokens of all tests of a file."""
+    return make_keys(tmp_path_factory.mktemp("keys") / "tokens.toml")
+
+
+@pytest.fixture(name="keys")
+def keys_of_a_test(tmp_path: Path) -> Keys:
+    """Access tokens of one test alone."""
+    return make_keys(tmp_path / "tokens.toml")
