@@ -96,7 +96,7 @@ uint64_t MemoryAccount::Forget(uint64_t base, const Range& range) {
 // Its free is either under way to its worker, which takes less than kGraceNs, or it has arrived and
 // waits for work on the device.
 uint64_t MemoryAccount::Patience(bool frees) const {
-  constexpr uint64_t kGraceNs = 250'000'000;  // also enough on a busy machine
+  constexpr uint64_t kGraceNs = 250'000'000;
   constexpr uint64_t kFreeNs = 500'000'000;
   // A client needs some milliseconds and a round trip to return credit, and more on a machine with
   // more programs than processors. One that is stopped does not return it.
@@ -109,12 +109,12 @@ uint64_t MemoryAccount::Patience(bool frees) const {
 
 bool MemoryAccount::ChargeLater(uint64_t bytes, bool frees) {
   const struct timespec pause = {0, 250'000};
-  const uint64_t started = base::NowNs();
+  base::WaitedTime waited(base::NowNs());
   for (;;) {
     // Read before TryCharge: what comes back in between makes the charge succeed.
     const uint64_t patience = Patience(frees);
     if (ledger_.TryCharge(bytes)) return true;
-    if (base::NowNs() - started >= patience) return false;
+    if (waited.Over(base::NowNs(), patience)) return false;
     executor_.Unlocked([&] { return nanosleep(&pause, nullptr); });
   }
 }
@@ -130,9 +130,10 @@ void MemoryAccount::WaitForPoolFrees() {
   const uint64_t over = frees_;
   std::vector<std::shared_ptr<Point>> points;
   executor_.EverythingInAll(true, &points);
-  const uint64_t until = base::NowNs() + kMostNs;
+  base::WaitedTime waited(base::NowNs());
   for (const auto& point : points) {
-    while (executor_.Query(*point) == CUDA_ERROR_NOT_READY && base::NowNs() < until) {
+    while (executor_.Query(*point) == CUDA_ERROR_NOT_READY &&
+           !waited.Over(base::NowNs(), kMostNs)) {
       executor_.Unlocked([&] { return nanosleep(&pause, nullptr); });
     }
   }

@@ -106,8 +106,6 @@ def test_a_session_that_is_held_back_ends_with_its_client() -> None:
     with Loop() as loop:
         lease = loop.lease("arrays", 0.3)
         loop.send(lease.message(paused=True))
-        # A page that the loop does not know yet looks as if the loop were gone.
-        loop.usage(lease)
         with array_tenant(loop, lease) as arrays:
             arrays.hold(KERNEL)
             arrays.issuer.flush()

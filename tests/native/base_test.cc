@@ -36,6 +36,27 @@ TEST(base, deadlines) {
   CHECK(NowNs() <= NowNs());
 }
 
+TEST(base, time_in_which_a_waiter_did_not_run_does_not_count) {
+  constexpr uint64_t kPatience = 10 * kMillisecond;
+  constexpr uint64_t kBegun = 7 * kSecond;
+  WaitedTime quiet(kBegun);
+  CHECK(!quiet.Over(kBegun + kMillisecond / 2, kPatience));
+  for (uint64_t ms = 1; ms < 10; ++ms) CHECK(!quiet.Over(kBegun + ms * kMillisecond, kPatience));
+  CHECK(quiet.Over(kBegun + 10 * kMillisecond, kPatience));
+  // Each pass is held up for a quarter of a second, and counts for a millisecond.
+  WaitedTime held_up(kBegun);
+  uint64_t now = kBegun;
+  for (int pass = 1; pass < 10; ++pass) {
+    CHECK(!held_up.Over(now += kSecond / 4, kPatience));
+  }
+  CHECK(held_up.Over(now + kSecond / 4, kPatience));
+  // No wait lasts for ever.
+  WaitedTime stopped(kBegun);
+  CHECK(!stopped.Over(kBegun + WaitedTime::kMostNs - 1, kPatience));
+  CHECK(stopped.Over(kBegun + WaitedTime::kMostNs, kPatience));
+  CHECK(WaitedTime(kBegun).Over(kBegun, 0));
+}
+
 TEST(base, counts_machines_and_not_addresses) {
   CHECK_EQ(NetworkOf("192.0.2.7"), "192.0.2.7");
   CHECK_EQ(NetworkOf("::ffff:192.0.2.7"), "192.0.2.7");

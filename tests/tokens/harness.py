@@ -93,6 +93,9 @@ class Lease:
         self.shares = int(request * PPM), int(limit * PPM)
         self.page = LeasePage(Quota(1 << 30))
         self.token = TokenView(self.page.address)
+        # As the daemon does: a page without a heartbeat looks as if the loop were gone, and its
+        # workers then run without a token.
+        self.token.heartbeat(time.monotonic_ns())
         self.token.write(Phase.NONE, 0)
         self.slots: set[int] = set()
 

@@ -1,6 +1,7 @@
 // Monotonic time and deadlines.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace rgpu::base {
@@ -27,6 +28,28 @@ class Deadline {
 
  private:
   uint64_t at_ns_;
+};
+
+// How long a loop has waited for another process, as far as this process ran: each pass counts for
+// at most kMostPassNs. A machine that stands still for a while, or that has too few processors, so
+// gives the other process as many chances as a quiet one. Never more than kMostNs are waited.
+class WaitedTime {
+ public:
+  static constexpr uint64_t kMostPassNs = kMillisecond;
+  static constexpr uint64_t kMostNs = 5 * kSecond;
+
+  explicit WaitedTime(uint64_t now_ns) : begun_ns_(now_ns), seen_ns_(now_ns) {}
+  // Called once in each pass. Returns true when `patience_ns` have been waited.
+  bool Over(uint64_t now_ns, uint64_t patience_ns) {
+    counted_ns_ += std::min(now_ns - seen_ns_, kMostPassNs);
+    seen_ns_ = now_ns;
+    return counted_ns_ >= patience_ns || now_ns - begun_ns_ >= kMostNs;
+  }
+
+ private:
+  uint64_t begun_ns_;
+  uint64_t seen_ns_;
+  uint64_t counted_ns_ = 0;
 };
 
 }  // namespace rgpu::base

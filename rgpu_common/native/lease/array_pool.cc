@@ -292,9 +292,9 @@ bool ArrayPool::Charge(uint64_t bytes) {
 
 // Other processes of the lease may hold credit, or be about to free memory.
 bool ArrayPool::WaitForOthers(uint64_t bytes) {
-  const uint64_t until_ns = base::NowNs() + kOthersNs;
+  base::WaitedTime waited(base::NowNs());
   bool asked = false;
-  while (base::NowNs() < until_ns) {
+  while (!waited.Over(base::NowNs(), kOthersNs)) {
     const bool credit = CreditOfOthers(page_, slot_) != 0;
     if (!credit && FreeingByOthers(page_, slot_) == 0) return false;
     if (credit && !asked) WantCredit(page_);
