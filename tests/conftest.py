@@ -50,6 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--run-containers", action="store_true", help="also run tests/containers, as root"
     )
+    parser.addoption("--needing", help="run only tests that need this, of tests/helpers/needs.py")
     parser.addoption("--engine", help="a folder where tests/containers keep images for a next run")
 
 

@@ -250,9 +250,11 @@ without='containers'
 # It comes last: it is large, and its nvJitLink has numba-cuda send machine code. Any build will do:
 # its CPU part stands in for a GPU.
 pip install --quiet 'torch>=2.13,<2.14' expecttest accelerate transformers
-pytest --all -n 2 tests/arrays/test_torch_*.py tests/arrays/test_ceiling.py \\
+# The page of needs can be judged where all files can be imported.
+pytest --all -n 0 tests/suite/test_needs.py
+pytest --all -n 2 --needing torch tests/arrays/test_torch_*.py tests/arrays/test_ceiling.py \\
   tests/arrays/test_daemon.py tests/arrays/test_private_folder.py tests/arrays/test_lost_node.py \\
-  tests/suite/test_needs.py tests/attack/test_arrays.py
+  tests/attack/test_arrays.py
 """,
         after=("kubernetes", "containers", "sanitizers", "native", "fuzz", "gxx"),
         processors=2,

@@ -5,7 +5,7 @@ A test names what it needs by a mark, `@needs("nginx")`. A fixture does so by
 cannot be imported without a package calls `import_needed("torch")`. Where something is missing, the
 test is skipped with a sentence and a remedy, and the end of the run lists what was skipped for want
 of what. RGPU_TEST_REQUIRE turns these skips into failures: `all`, or names of the table; `-NAME`
-takes one out again, as in `all,-torch`.
+takes one out again, as in `all,-torch`. `pytest --needing torch` runs only what needs it.
 
 Helpers take a program from `program`, which fails in a test that did not name it. So the page
 `docs/reference/tests.md`, which lists the tests of each need, knows all of them.
@@ -359,6 +359,19 @@ class Needing:
             _files.collected = before
             for name in _files.said.get(collector.path, ()):
                 self.whole[name].add(collector.path)
+
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        """With `--needing NAME`, leaves out the tests that do not need it."""
+        if not (name := config.getoption("--needing", None)):
+            return
+        (known,) = _known([name])
+        whole = self.whole[known]
+        left_out = [item for item in items if not (known in needs_of(item) or item.path in whole)]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if known in needs_of(item) or item.path in whole]
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

@@ -26,6 +26,8 @@ def pytest_configure(config):
     needs.required()
     config.pluginmanager.register(needs.Needing(), "needs")
     config.addinivalue_line("markers", "needs(names): of the table")
+def pytest_addoption(parser):
+    parser.addoption("--needing")
 """
 FILE = """
 import pytest
@@ -120,6 +122,21 @@ def test_a_need_that_is_required_is_a_failure(tmp_path: Path) -> None:
     counts = re.search(r"(?:(\d) failed, )?2 passed(?:, (\d) errors?)?", said)
     assert counts, said
     assert sum(int(one or 0) for one in counts.groups()) == 5
+
+
+@pytest.mark.parametrize(
+    ("need", "counts"), [("iproute2", "1 passed, 6 deselected"), ("zsh", "3 skipped, 4 deselected")]
+)
+def test_what_needs_something_can_be_run_alone(tmp_path: Path, need: str, counts: str) -> None:
+    status, said = run(tmp_path, {"test_one.py": FILE}, "--needing", need)
+    assert status == 0, said
+    assert counts in said
+
+
+def test_a_need_that_is_unknown_ends_the_run(tmp_path: Path) -> None:
+    status, said = run(tmp_path, {"test_one.py": FILE}, "--needing", "zhs")
+    assert status != 0
+    assert "'zhs' is not in the table" in said
 
 
 def test_a_file_that_is_required_is_a_failure(tmp_path: Path) -> None:
