@@ -1,4 +1,4 @@
-"""Sends operations that nothing follows."""
+"""Sends operations and frees that nothing follows."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import Protocol
 from rgpu_common.errors import RgpuError
 
 _FLUSH_SECONDS = 0.001
+# Nobody wakes the flusher for what is freed: a garbage collector must take no lock.
+_LOOK_SECONDS = 0.1
 # The flusher sleeps after it has found nothing so often.
 _IDLE_LOOKS = 64
 
 
 class Flushed(Protocol):
-    """What has operations to send.
+    """What has operations and frees to send.
 
-    waiting: how many wait, and how many there were ever.
+    waiting: how many wait, and how many operations there were ever.
     """
 
     @property
@@ -27,8 +29,8 @@ class Flushed(Protocol):
 
 
 class Flusher:
-    """Sends operations that nothing follows. A thread that looks every millisecond while the
-    program issues, and sleeps while it does not.
+    """Sends operations and frees that nothing follows. A thread that looks every millisecond while
+    the program issues, and ten times a second while it does not.
     """
 
     def __init__(self, issuer: Flushed) -> None:
@@ -58,8 +60,8 @@ class Flusher:
             if idle > _IDLE_LOOKS:
                 self._woken.clear()
                 self._asleep = True
-                self._woken.wait(1.0)
-                idle = 0
+                if self._woken.wait(_LOOK_SECONDS):
+                    idle = 0
             time.sleep(_FLUSH_SECONDS)
             issuer = self._issuer()
             if issuer is None:

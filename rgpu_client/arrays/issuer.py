@@ -2,7 +2,8 @@
 
 Nothing waits until a value is needed. Operations are sent when there are eight, when the program
 asks for a value, or about a millisecond after the last one. What the program frees travels in the
-order of the operations, so that the worker can use the memory again at once. `ahead` says how far
+order of the operations, so that the worker can use the memory again at once. Where no operation
+follows it is sent within a tenth of a second: other programs of the lease may wait for the memory. `ahead` says how far
 the program may be ahead of the node.
 
 An operation that fails poisons its results. The error comes up at the next value that depends on
@@ -294,8 +295,10 @@ class Issuer:
 
     @property
     def waiting(self) -> tuple[int, int]:
-        """How many operations wait to be sent, and how many were ever issued."""
-        return len(self._operations), self._number
+        """How many operations and frees wait to be sent, and how many operations were ever
+        issued.
+        """
+        return len(self._operations) + len(self._freed), self._number
 
     def _copied(self, made: int, likeness: Likeness, elements: memoryview) -> bool:
         """Has the node copy an array that was sent before. Returns False if it has none with these

@@ -32,6 +32,19 @@ int rgpu_lease_page_valid(const void* page) { return rgpu::lease::IsPage(AsPage(
 int rgpu_lease_charge(void* page, uint32_t slot, uint64_t bytes) {
   return rgpu::lease::Charge(AsPage(page), slot, bytes) ? 1 : 0;
 }
+int rgpu_lease_charge_later(void* page, uint32_t slot, uint64_t bytes) {
+  return rgpu::lease::ChargeLater(AsPage(page), slot, bytes) ? 1 : 0;
+}
+int rgpu_lease_await_room(void* page, uint32_t slot, uint64_t bytes) {
+  const rgpu::lease::Page* lease = AsPage(page);
+  const auto roomy = [&] {
+    const uint64_t limit = lease->memory_limit_bytes.load();
+    const uint64_t used = rgpu::lease::AllocatedBytes(lease);
+    return used <= limit && bytes <= limit - used;
+  };
+  const bool fits = bytes <= lease->memory_limit_bytes.load();
+  return fits && rgpu::lease::WaitForOthers(AsPage(page), slot, roomy) ? 1 : 0;
+}
 void rgpu_lease_count(void* page, uint32_t slot, uint64_t bytes) {
   rgpu::lease::Count(AsPage(page), slot, bytes);
 }

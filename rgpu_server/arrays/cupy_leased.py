@@ -38,10 +38,9 @@ class LeasedCupy(CupyLibrary):
 
     def room(self, size: int, beside: int) -> int:
         """See `Library.room`. What the pool keeps for later counts as room."""
-        room = self._ledger.room
-        if size and size + beside > room:
+        if size and not self._ledger.await_room(size + beside):
             raise MemoryError(self._full(size))
-        return room
+        return self._ledger.room
 
     def _full(self, size: int) -> str:
         return (

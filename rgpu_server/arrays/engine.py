@@ -366,6 +366,8 @@ class Engine:
             if size:
                 # What has failed before may be why there is no room.
                 self._tell(self._untold or self._unseen)
+                # The library may wait for memory; another lease may compute meanwhile.
+                self._gate.leave()
             room = self._roomy(size, beside)
         except _FailedError as failed:
             self._refuse(request, failed.failure)

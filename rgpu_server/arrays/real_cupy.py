@@ -63,11 +63,11 @@ class RealCupy(CupyLibrary):
 
     def room(self, size: int, beside: int) -> int:
         """See `Library.room`. What the pool keeps for later counts as room."""
-        room = self._ledger.room + int(self._pool.free_bytes())
-        if size and size + beside > room:
+        kept = int(self._pool.free_bytes())
+        if size and not self._ledger.await_room(max(0, size + beside - kept)):
             full = self._cupy.cuda.memory.OutOfMemoryError
             raise full(size, int(self._pool.total_bytes()), self._ledger.limit)
-        return room
+        return self._ledger.room + kept
 
     def _memory(self) -> list[int]:
         pool = self._pool

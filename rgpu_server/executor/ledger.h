@@ -31,9 +31,8 @@ class Ledger {
   // is held.
   void AddFreeing(uint64_t bytes) { lease::SetFreeing(page_, slot_, freeing_ += bytes); }
   void SubFreeing(uint64_t bytes) { lease::SetFreeing(page_, slot_, freeing_ -= bytes); }
-  // Whether other processes of the lease hold memory, and whether they are freeing some.
-  bool OthersHold() const { return used() > own(); }
-  bool OthersFree() const { return lease::FreeingByOthers(page_, slot_) != 0; }
+  // How long a refusal may wait for other processes of the lease.
+  uint64_t patience_with_others() const { return lease::PatienceWithOthers(page_, slot_); }
   // The credit that this session has and has not used is charged to it. Others of the lease may ask
   // for it.
   void SetCredit(uint64_t bytes) { lease::SetCredit(page_, slot_, bytes); }

@@ -92,19 +92,13 @@ uint64_t MemoryAccount::Forget(uint64_t base, const Range& range) {
 }
 
 // How long a charge that is refused may wait for memory that comes back by itself. With `frees`,
-// also for frees of other processes: one of them may have freed memory and then told this process.
-// Its free is either under way to its worker, which takes less than kGraceNs, or it has arrived and
-// waits for work on the device.
+// also for frees of other processes.
 uint64_t MemoryAccount::Patience(bool frees) const {
-  constexpr uint64_t kGraceNs = 250'000'000;
-  constexpr uint64_t kFreeNs = 500'000'000;
-  // A client needs some milliseconds and a round trip to return credit, and more on a machine with
-  // more programs than processors. One that is stopped does not return it.
-  constexpr uint64_t kCreditNs = 1'000'000'000;
-  if (credit_.uncut() != 0 || ledger_.OthersHaveCredit()) return kCreditNs;
+  if (credit_.uncut() != 0 || ledger_.OthersHaveCredit()) return lease::kReturnedCreditNs;
+  if (!frees) return 0;
+  const uint64_t others = ledger_.patience_with_others();
   // Memory that this session has freed, and that another one has just closed, comes back too.
-  if (!frees || (!ledger_.OthersHold() && executor_.exports().kept() == 0)) return 0;
-  return ledger_.OthersFree() ? kFreeNs : kGraceNs;
+  return others == 0 && executor_.exports().kept() != 0 ? lease::kPostedFreeNs : others;
 }
 
 bool MemoryAccount::ChargeLater(uint64_t bytes, bool frees) {

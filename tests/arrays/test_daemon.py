@@ -136,6 +136,50 @@ def test_the_lease_bounds_the_memory(server: Server) -> None:
     assert done == f"{6 << 20}.0"
 
 
+@pytest.mark.parametrize(
+    ("take", "library"),
+    [
+        pytest.param("lib.empty(40 << 20, 'u1')", "rgpu_client.cupy", id="cupy"),
+        pytest.param(
+            "lib.empty(40 << 20, dtype=lib.uint8, device='rgpu')",
+            "rgpu_client.torch; import torch",
+            marks=needs("torch"),
+            id="torch",
+        ),
+    ],
+)
+def test_what_one_program_frees_another_of_its_lease_gets(
+    server: Server, take: str, library: str
+) -> None:
+    """Also when the first one issues nothing any more, as a notebook that nobody touches."""
+    source = f"""
+    import {library} as lib
+    for line in map(str.strip, open(0)):
+        if line == "take":
+            a = {take}
+            a[:1] = 1
+            assert int(a[:1].sum()) == 1
+        else:
+            del a
+        print(line, flush=True)
+    """
+    both = [
+        start(server.unix, source, RGPU_LEASE=library[12:16], RGPU_MEMORY="64MiB") for _ in range(2)
+    ]
+    try:
+        for who, line in [(0, "take"), (0, "free"), (1, "take"), (1, "free"), (0, "take")]:
+            stdin, stdout = both[who].stdin, both[who].stdout
+            assert stdin is not None
+            assert stdout is not None
+            stdin.write(f"{line}\n")
+            stdin.flush()
+            said = stdout.readline()
+            assert said == f"{line}\n", said or both[who].communicate(timeout=60)[1]
+    finally:
+        ends = [one.communicate(timeout=60)[1] for one in both]
+    assert [one.returncode for one in both] == [0, 0], ends
+
+
 def test_kernels_run_on_the_device(server: Server) -> None:
     source = """
     import rgpu_client.cupy as cp

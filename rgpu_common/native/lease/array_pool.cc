@@ -19,9 +19,6 @@ constexpr uint64_t kMostSmall = 64 << 10;
 constexpr uint64_t kLargeGranule = 512;  // as the emulated device counts
 constexpr uint64_t kPart = 64 << 10;
 constexpr uint64_t kSlabBlocks = 16;  // at least
-// How long a refused charge waits for memory that others of the lease are giving back.
-constexpr uint64_t kOthersNs = base::kSecond;
-constexpr timespec kPause = {0, 1'000'000};
 
 // Small blocks have four sizes between two powers of two, above the multiples of 64 up to 512.
 uint64_t SmallBlock(uint64_t bytes) {
@@ -286,23 +283,7 @@ bool ArrayPool::Charge(uint64_t bytes) {
   if (TryCharge(page_, slot_, bytes)) return true;
   TrimLocked();
   Publish();
-  if (TryCharge(page_, slot_, bytes) || WaitForOthers(bytes)) return true;
-  return lease::Charge(page_, slot_, bytes);  // counts the refusal
-}
-
-// Other processes of the lease may hold credit, or be about to free memory.
-bool ArrayPool::WaitForOthers(uint64_t bytes) {
-  base::WaitedTime waited(base::NowNs());
-  bool asked = false;
-  while (!waited.Over(base::NowNs(), kOthersNs)) {
-    const bool credit = CreditOfOthers(page_, slot_) != 0;
-    if (!credit && FreeingByOthers(page_, slot_) == 0) return false;
-    if (credit && !asked) WantCredit(page_);
-    asked = asked || credit;
-    nanosleep(&kPause, nullptr);
-    if (TryCharge(page_, slot_, bytes)) return true;
-  }
-  return false;
+  return ChargeLater(page_, slot_, bytes);
 }
 
 void ArrayPool::TrimLocked() {

@@ -104,7 +104,6 @@ class ArrayPool {
   uint64_t FromDriver(uint64_t bytes);
   void ToDriver(uint64_t address, uint64_t bytes);
   bool Charge(uint64_t bytes);
-  bool WaitForOthers(uint64_t bytes);
   uint64_t MostCached() const;
   // The thread that gives credit back when it is wanted.
   void WatchWanted(uint32_t seen);

@@ -22,6 +22,7 @@ namespace {
 constexpr uint64_t kLockNs = 2'000'000'000;
 constexpr int kSpins = 64;
 constexpr int kSteadyReads = 100;
+constexpr timespec kOthersPause = {0, 1'000'000};
 constexpr timespec kLockPause = {0, 50'000};
 
 class Lock {
@@ -187,6 +188,35 @@ uint64_t FreeingByOthers(const Page* page, uint32_t slot) {
     if (i != slot) sum = SaturatingSum(sum, page->freeing_bytes[i].load());
   }
   return sum;
+}
+
+uint64_t PatienceWithOthers(const Page* page, uint32_t slot) {
+  if (slot >= kSlots) return 0;
+  if (CreditOfOthers(page, slot) != 0) return kReturnedCreditNs;
+  if (UsedBytes(page) <= page->slots[slot].used_bytes.load()) return 0;
+  return FreeingByOthers(page, slot) != 0 ? kPendingFreeNs : kPostedFreeNs;
+}
+
+bool WaitForOthers(Page* page, uint32_t slot, const std::function<bool()>& enough) {
+  base::WaitedTime waited(base::NowNs());
+  bool asked = false;
+  for (;;) {
+    // Read before `enough`: what comes back in between is found.
+    const uint64_t patience = PatienceWithOthers(page, slot);
+    if (enough()) return true;
+    if (waited.Over(base::NowNs(), patience)) return false;
+    if (!asked && CreditOfOthers(page, slot) != 0) {
+      WantCredit(page);
+      asked = true;
+    }
+    nanosleep(&kOthersPause, nullptr);
+  }
+}
+
+bool ChargeLater(Page* page, uint32_t slot, uint64_t bytes) {
+  const bool fits = bytes <= page->memory_limit_bytes.load();
+  if (fits && WaitForOthers(page, slot, [&] { return TryCharge(page, slot, bytes); })) return true;
+  return Charge(page, slot, bytes);  // counts the refusal
 }
 
 void SetCredit(Page* page, uint32_t slot, uint64_t bytes) {

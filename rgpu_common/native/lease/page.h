@@ -10,6 +10,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+
+#include "rgpu_common/native/base/clock.h"
 
 namespace rgpu::lease {
 
@@ -121,6 +124,22 @@ void SetCompiling(Page* page, uint32_t slot, bool compiling);
 bool IsCompiling(const Page* page, uint32_t slot);
 // Worker: the sum of the freeing bytes of all slots but `slot`.
 uint64_t FreeingByOthers(const Page* page, uint32_t slot);
+// A refusal waits so long for frees that may be on their way to a worker,
+inline constexpr uint64_t kPostedFreeNs = 250 * base::kMillisecond;
+// for frees that wait for work on the device,
+inline constexpr uint64_t kPendingFreeNs = 500 * base::kMillisecond;
+// and for credit. A client needs some milliseconds and a round trip to return it, and more on a
+// machine with more programs than processors. One that is stopped does not return it.
+inline constexpr uint64_t kReturnedCreditNs = base::kSecond;
+// Worker: how long a refusal may wait for other processes of the lease, in ns. 0: they hold
+// nothing. One of them may have freed memory and then told this process. Its free is either under
+// way to its worker, or it has arrived and waits for work on the device.
+uint64_t PatienceWithOthers(const Page* page, uint32_t slot);
+// Worker: Charge, which waits for other processes of the lease before it refuses.
+bool ChargeLater(Page* page, uint32_t slot, uint64_t bytes);
+// Worker: waits until `enough` returns true, for as long as the others may give memory back, and
+// asks for their credit. Returns what `enough` returned last.
+bool WaitForOthers(Page* page, uint32_t slot, const std::function<bool()>& enough);
 // Worker: sets how many of its charged bytes are credit that the program has not used.
 void SetCredit(Page* page, uint32_t slot, uint64_t bytes);
 // Worker: the sum of the credit of all slots but `slot`.
