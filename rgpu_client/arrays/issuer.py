@@ -3,8 +3,8 @@
 Nothing waits until a value is needed. Operations are sent when there are eight, when the program
 asks for a value, or about a millisecond after the last one. What the program frees travels in the
 order of the operations, so that the worker can use the memory again at once. Where no operation
-follows it is sent within a tenth of a second: other programs of the lease may wait for the memory. `ahead` says how far
-the program may be ahead of the node.
+follows it is sent within a tenth of a second: other programs of the lease may wait for the memory.
+`ahead` says how far the program may be ahead of the node.
 
 An operation that fails poisons its results. The error comes up at the next value that depends on
 it, with the type and the text that the library on the node gave it, and the line that issued it.
