@@ -11,7 +11,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from worker.client import RIGHT_ENDS, SECONDS, Client, Connection, Gone, hello, worker_command
+from worker.client import (
+    OF_WORKERS,
+    RIGHT_ENDS,
+    SECONDS,
+    Client,
+    Connection,
+    Gone,
+    hello,
+    worker_command,
+)
 
 from helpers.ends import ended
 from rgpu_common.wire.fields import Wish, WishKey
@@ -206,7 +215,7 @@ def ring_worker(*, accept: bool = True, **environment: str) -> Iterator[RingClie
     process = subprocess.Popen(
         [*worker_command(), "--serve-fd", str(fds[0]), "--control-lane-fd", str(fds[1])],
         pass_fds=fds,
-        env={"RGPU_EMU_MEMORY": str(1 << 30), **os.environ, **environment},
+        env={**OF_WORKERS, **os.environ, **environment},
     )
     theirs.close()
     their_control.close()

@@ -49,7 +49,26 @@ def test_the_handler_of_the_program_gets_the_other_faults(server: str, when: str
     plant(signal.SIGSEGV)
     code, output, errors = clients.run(server, source, **LEASE)
     assert (code, output) == (-11, "now\n"), errors
-    assert "Fatal Python error: Segmentation fault" in errors
+    # Once: the handlers of both do not hand the fault to each other.
+    assert errors.count("Fatal Python error: Segmentation fault") == 1, errors[:2000]
+
+
+def test_a_handler_that_is_set_again_and_again_gets_each_fault_once(server: str) -> None:
+    """pytest switches faulthandler off and on around each run."""
+    source = (
+        START
+        + "cuda.open()\n"
+        + "w = words(1000)\n"
+        + "for turn in range(1, 30):\n"
+        + "    faulthandler.enable() if turn % 2 else faulthandler.disable()\n"
+        + "    work(w)\n"
+        + "    assert w.words[:] == [turn] * 1000\n"
+        + NULL
+    )
+    plant(signal.SIGSEGV)
+    code, output, errors = clients.run(server, source, **LEASE)
+    assert (code, output) == (-11, "now\n"), errors[:2000]
+    assert errors.count("Fatal Python error: Segmentation fault") == 1, errors[:2000]
 
 
 def test_other_faults_end_a_program_without_a_handler(server: str) -> None:

@@ -6,6 +6,7 @@ import os
 import select
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +34,12 @@ PER_THREAD = 2
 # Exit codes of a worker: 1 says that it has refused its client, or could not go on.
 RIGHT_ENDS = (0, 1)
 DEVICE_BYTES = 1 << 30
+# What workers of tests get, unless a test or the caller says something else. `python3` on the path
+# may be one that has no rgpu.
+OF_WORKERS = {
+    "RGPU_EMU_MEMORY": str(DEVICE_BYTES),
+    "RGPU_EMU_COMPILER": f"{sys.executable} -m rgpu_emu.compiler",
+}
 
 
 def part(name: str) -> Path:
@@ -294,7 +301,7 @@ def worker(*options: str, **environment: str) -> Iterator[Client]:
             *options,
         ],
         pass_fds=lanes,
-        env={"RGPU_EMU_MEMORY": str(DEVICE_BYTES), **os.environ, **environment},
+        env={**OF_WORKERS, **os.environ, **environment},
     )
     theirs.close()
     their_control.close()

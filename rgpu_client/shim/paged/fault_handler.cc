@@ -8,8 +8,12 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <mutex>
+#include <utility>
 
 #include "rgpu_client/shim/runtime.h"
 #include "rgpu_client/shim/service_thread.h"
@@ -36,7 +40,15 @@ std::atomic<pid_t> g_pager{0};
 // A pointer, because a forked child needs a new mutex: a thread that exists only in the parent may
 // hold the old one.
 std::mutex* g_set_up = new std::mutex;
-struct sigaction g_before{};  // the program's own handler
+
+// A program that sets a handler of its own keeps ours as the one before it. Ours is then set once
+// more, above it. The program's handler may hand a fault down to the one before: Python's
+// faulthandler sets that one again and raises the signal anew. So each layer of ours is a function
+// of its own and knows what was there before this layer. With one for all, two handlers would hand
+// the fault to each other for ever.
+constexpr size_t kMostLayers = 8;
+std::array<struct sigaction, kMostLayers> g_before{};
+size_t g_layers = 0;  // g_set_up
 
 // The system calls themselves, because a signal handler may use nothing of the library that could
 // take a lock.
@@ -74,11 +86,11 @@ bool AskPager(uint64_t address, TouchKind kind) {
   return fault.answer.load() == kServed;
 }
 
-void CallBefore(int number, siginfo_t* info, void* context) {
-  if ((g_before.sa_flags & SA_SIGINFO) != 0) {
-    g_before.sa_sigaction(number, info, context);
-  } else if (g_before.sa_handler != SIG_DFL && g_before.sa_handler != SIG_IGN) {
-    g_before.sa_handler(number);
+void Call(const struct sigaction& before, int number, siginfo_t* info, void* context) {
+  if ((before.sa_flags & SA_SIGINFO) != 0) {
+    before.sa_sigaction(number, info, context);
+  } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
+    before.sa_handler(number);
   } else {
     // The instruction runs again, and ends the program as it would have done without us.
     signal(number, SIG_DFL);
@@ -86,6 +98,7 @@ void CallBefore(int number, siginfo_t* info, void* context) {
   }
 }
 
+template <size_t kLayer>
 void OnFault(int number, siginfo_t* info, void* context) {
   const int error = errno;
   const auto address = reinterpret_cast<uint64_t>(info->si_addr);
@@ -94,7 +107,32 @@ void OnFault(int number, siginfo_t* info, void* context) {
                     g_pager.load() != static_cast<pid_t>(syscall(SYS_gettid));
   const bool served = ours && AskPager(address, KindOf(context));
   errno = error;
-  if (!served) CallBefore(number, info, context);
+  if (!served) Call(g_before[kLayer], number, info, context);
+}
+
+using Handler = void (*)(int, siginfo_t*, void*);
+
+template <size_t... kLayer>
+constexpr std::array<Handler, sizeof...(kLayer)> Layers(std::index_sequence<kLayer...>) {
+  return {&OnFault<kLayer>...};
+}
+
+constexpr std::array<Handler, kMostLayers> kLayers =
+    Layers(std::make_index_sequence<kMostLayers>{});
+
+bool IsOurs(const struct sigaction& one) {
+  return (one.sa_flags & SA_SIGINFO) != 0 &&
+         std::ranges::find(kLayers, one.sa_sigaction) != kLayers.end();
+}
+
+// The layer above what is there now. A program that switches one handler off and on gets the same
+// layer each time. With g_set_up.
+size_t LayerAbove(const struct sigaction& now) {
+  if (g_layers != 0) {
+    const struct sigaction& before = g_before[g_layers - 1];
+    if (before.sa_handler == now.sa_handler && before.sa_flags == now.sa_flags) return g_layers - 1;
+  }
+  return std::min(g_layers, kMostLayers - 1);
 }
 
 // At most one fault per thread waits, so the order in which they are answered does not matter.
@@ -122,13 +160,15 @@ void RunPager() {
 bool Install() {
   struct sigaction now{};
   if (sigaction(SIGSEGV, nullptr, &now) != 0) return false;
-  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == &OnFault) return true;
+  if (IsOurs(now)) return true;
+  const size_t layer = LayerAbove(now);
   struct sigaction ours{};
-  ours.sa_sigaction = &OnFault;
+  ours.sa_sigaction = kLayers[layer];
   // On the alternate stack, because the program's handler may be there for overflows of the stack.
   ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
   sigemptyset(&ours.sa_mask);
-  g_before = now;
+  g_before[layer] = now;
+  g_layers = std::max(g_layers, layer + 1);
   return sigaction(SIGSEGV, &ours, nullptr) == 0;
 }
 
