@@ -56,7 +56,14 @@ def in_process(cache: Path, timing: str) -> dict[str, str]:
     }
 
 
-@pytest.fixture(scope="module", params=["normal", "hostile:5", "normal, halts in words"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "normal",
+        pytest.param("hostile:5", marks=pytest.mark.full),
+        pytest.param("normal, halts in words", marks=pytest.mark.full),
+    ],
+)
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:

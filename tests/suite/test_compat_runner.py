@@ -12,6 +12,9 @@ from compat.runner import execute, page, prepare
 from compat.runner.judge import judge, matches
 from compat.runner.rows import Program, Reason, load_all
 
+# Of what tests use, not of rgpu.
+pytestmark = pytest.mark.full
+
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "compatibility.md"
 RESULTS = Path(__file__).parents[1] / "compat" / "results.json"
 END = {"finished": 0}

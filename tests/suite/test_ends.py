@@ -16,6 +16,9 @@ from helpers.ends import CRASHES, WrongEndError, ended, killed, plant, stopped, 
 from helpers.server import Server
 from helpers.waiting import wait_until
 
+# Of what tests use, not of rgpu.
+pytestmark = pytest.mark.full
+
 TESTS = Path(__file__).resolve().parents[1]
 CRASH = "import os; os.kill(os.getpid(), {number})"
 WAITS = "print('up', flush=True); import sys; sys.stdin.read()"

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from helpers.stolen import own_ticks, taken_ticks
 
+# Of what tests use, not of rgpu.
+pytestmark = pytest.mark.full
+
 TESTS = Path(__file__).resolve().parents[1]
 # Others take `part` of the processors while the test runs, and none in between.
 CALM = """

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from helpers.needs import NEEDS, REQUIRE
 
+# Of what tests use, not of rgpu.
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
 # Nothing here has zsh and fish, and everything has iproute2.
