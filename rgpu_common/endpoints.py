@@ -41,6 +41,20 @@ _SECRET = re.compile(
 # No HOST:PORT has these. In other programs' addresses secrets stand beside them:
 # `user:password@host`, `host?key=word`, `host#word`.
 _BESIDE_SECRETS = re.compile(r"[@?#=]")
+# An IPv6 address with a zone: its percent sign encodes nothing, and %40 is the 40th interface.
+_ZONED = re.compile(r"\[[0-9A-Fa-f.]*:[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*%[\w.-]+\]", re.ASCII)
+# Characters that are taken for others: the first, the last, and what the first one is taken for.
+# None: they are not seen, or separate words. kTakenFor in address.cc is the same table.
+_TAKEN_FOR = (
+    (0xFF01, 0xFF5E, "!"),  # full width
+    (0xFE13, 0xFE13, ":"), (0xFE55, 0xFE55, ":"), (0x2236, 0x2236, ":"), (0xA789, 0xA789, ":"),
+    (0xFE16, 0xFE16, "?"), (0xFE56, 0xFE56, "?"), (0xFE5F, 0xFE5F, "#"), (0xFE66, 0xFE66, "="),
+    (0xFE6A, 0xFE6A, "%"), (0xFE6B, 0xFE6B, "@"),
+    (0x0000, 0x0020, None), (0x007F, 0x00A0, None), (0x00AD, 0x00AD, None),
+    (0x1680, 0x1680, None), (0x2000, 0x200F, None), (0x2028, 0x202F, None),
+    (0x205F, 0x206F, None), (0x3000, 0x3000, None), (0xFE00, 0xFE0F, None),
+    (0xFEFF, 0xFEFF, None),
+)  # fmt: skip
 
 
 class _Endpoint:
@@ -211,7 +225,7 @@ def refuse_secret(text: str) -> None:
 
     The error does not repeat the text, because logs and terminals keep errors.
     """
-    if _SECRET.search(text) or _has_mark(text):
+    if any(_SECRET.search(one) or _has_mark(one) for one in (text, _as_read(text))):
         raise EndpointError(
             "an address holds no access token, user or password: write it as HOST:PORT or "
             "unix:/PATH, and name the file with the access token in RGPU_TOKEN_FILE"
@@ -227,6 +241,36 @@ def _has_mark(text: str) -> bool:
     before, at, _ = path.rpartition("@")
     in_path = before.startswith("/") and not before.startswith("//") and ":" not in before
     return "?" in path or (at != "" and not in_path)
+
+
+def _as_read(text: str) -> str:
+    """Returns the text without what hides a secret from a rule and from no reader:
+    percent-encoding, however often, look-alikes of other scripts, and blanks.
+    """
+    read = bytearray()
+    for byte in _ZONED.sub("[]", text).encode(errors="surrogateescape"):
+        read.append(byte)
+        while _shortened(read):
+            pass
+    return read.decode("latin-1")
+
+
+def _shortened(read: bytearray) -> bool:
+    """Replaces what ends the text by what it is taken for, and returns whether there was such."""
+    encoded = read[-3:]
+    if encoded[:1] == b"%" and re.fullmatch(rb"[0-9A-Fa-f]{2}", encoded[1:]):
+        read[-3:] = bytes.fromhex(encoded[1:].decode())
+        return True
+    for size in (1, 2, 3):  # bytes of a character; those of four are in no table
+        try:
+            code = ord(read[-size:].decode())
+        except (UnicodeDecodeError, TypeError):
+            continue
+        for first, last, taken in _TAKEN_FOR:
+            if first <= code <= last:
+                read[-size:] = b"" if taken is None else bytes([ord(taken) + code - first])
+                return True
+    return False
 
 
 def parse_endpoint(text: str) -> Endpoint:

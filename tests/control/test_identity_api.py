@@ -16,6 +16,8 @@ from helpers.credentials import keys_of_a_test as keys_of_a_test
 from helpers.relay import relay
 
 from rgpu_common.v1 import (
+    device_pb2,
+    device_pb2_grpc,
     lease_pb2,
     lease_pb2_grpc,
     node_pb2,
@@ -42,6 +44,7 @@ class Api:
     def __init__(self, channel: grpc.aio.Channel, access_token: str) -> None:
         self.leases = lease_pb2_grpc.LeaseServiceStub(channel)
         self.sessions = session_pb2_grpc.SessionServiceStub(channel)
+        self.devices = device_pb2_grpc.DeviceServiceStub(channel)
         self.node = node_pb2_grpc.NodeServiceStub(channel)
         self.observe = observe_pb2_grpc.ObserveServiceStub(channel)
         self.metadata = (("authorization", f"Bearer {access_token}"),) if access_token else ()
@@ -153,6 +156,15 @@ async def test_sessions_are_shown_to_their_tenant(serve: Serve, keys: Keys) -> N
             answer = await who(who.sessions.ListSessions, session_pb2.ListSessionsRequest())
             assert [session.tenant for session in answer.sessions] == seen
         await lane.close()
+
+
+async def test_a_tenant_sees_the_devices_and_how_much_is_free(serve: Serve, keys: Keys) -> None:
+    async with serve(identity=keys.identity()) as server, apis(server, keys) as (alice, bob, *_):
+        hers = await alice.grant("a")
+        answer = await bob(bob.devices.ListDevices, device_pb2.ListDevicesRequest())
+        assert hers.quota.memory_bytes > 0
+        assert sum(one.leased_memory_bytes for one in answer.devices) == hers.quota.memory_bytes
+        assert all(one.memory_bytes >= one.leased_memory_bytes for one in answer.devices)
 
 
 async def test_operators_actions_are_for_operators(serve: Serve, keys: Keys) -> None:

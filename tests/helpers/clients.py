@@ -16,7 +16,8 @@ from helpers import pki
 
 TESTS = Path(__file__).resolve().parent.parent
 # Addresses of each kind: "secret" ones, which hold the word s3cr3t, and "plain" ones.
-_FORMS = [line.split() for line in (TESTS / "native/secret_addresses.txt").read_text().splitlines()]
+_LINES = (TESTS / "native/secret_addresses.txt").read_text().splitlines()
+_FORMS = [line.split(" ", 1) for line in _LINES]
 SECRET_ADDRESSES = [address for kind, address in _FORMS if kind == "secret"]
 PLAIN_ADDRESSES = [address for kind, address in _FORMS if kind == "plain"]
 PRELUDE = "from helpers.driver import CudaError, Driver, wait_for_line\ncuda = Driver()\n"

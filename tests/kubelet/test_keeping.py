@@ -207,5 +207,29 @@ async def test_a_lease_that_cannot_be_ended_is_told_once(
     assert "the server of this node: it has a defect" in line
 
 
+async def test_a_lease_that_ended_for_the_next_container_is_not_told(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server refuses to end it once. Before the keeper hears of that, the units have another
+    container, for which the lease did end. The keeper would remember it without end.
+    """
+    await world.runs(1, "team")
+    world.there.clear()
+    answers: list[PrepareError | None] = [PrepareError("it has a defect"), None]
+
+    async def revoke(*_: Any) -> None:
+        if (answer := answers.pop(0)) is not None:
+            raise answer
+
+    monkeypatch.setattr(world.daemon, "revoke", revoke)
+    await world.keeper.round()
+    lease = await asyncio.wait_for(world.runs(1, "bob"), _SECONDS)
+    await world.keeper.round()
+    assert answers == []
+    assert world.daemon.kept[-1] == {lease}
+    assert _warnings(caplog) == []
+    assert world.keeper._told == set()
+
+
 def _warnings(log: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in log.records if one.levelno >= logging.WARNING]

@@ -9,8 +9,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/explanation/security.md").read_text()
-# A path with a folder in it that ends like a test, or a whole folder of tests.
-NAMED = re.compile(r"`((?:[a-z0-9_]+/)+(?:[a-z0-9_]+\.(?:py|cc))?)`")
+# A path with a folder in it that ends like a test, or a whole folder of tests. A function of the
+# file may follow.
+NAMED = re.compile(r"`((?:[a-z0-9_]+/)+(?:[a-z0-9_]+\.(?:py|cc))?)(?:::(test_[a-z0-9_]+))?`")
 
 
 def rows() -> list[list[str]]:
@@ -34,13 +35,19 @@ def exists(path: str) -> bool:
 
 
 def test_each_promise_of_the_security_page_names_its_test() -> None:
-    assert len(rows()) >= 30
+    assert len(rows()) >= 70
     assert [cells[0] for cells in rows() if not NAMED.findall(cells[-1])] == []
 
 
-@pytest.mark.parametrize("path", sorted(set(NAMED.findall(PAGE))))
-def test_a_test_that_the_security_page_names_is_there(path: str) -> None:
+@pytest.mark.parametrize(("path", "function"), sorted(set(NAMED.findall(PAGE))))
+def test_a_test_that_the_security_page_names_is_there(path: str, function: str) -> None:
     assert exists(path)
+    assert not function or f"def {function}(" in (ROOT / "tests" / path).read_text()
+
+
+def test_no_function_that_the_page_names_escapes_the_pattern() -> None:
+    named = [function for _, function in NAMED.findall(PAGE) if function]
+    assert len(named) == PAGE.count("::")
 
 
 def test_the_prose_of_the_page_is_wrapped() -> None:

@@ -77,16 +77,99 @@ bool HasMark(std::string_view uri) {
          before.find(':') != std::string_view::npos;
 }
 
-}  // namespace
+// Characters that are taken for others. first, last: the first and the last one; taken: what the
+// first one is taken for, or 0 where they are not seen or separate words. _TAKEN_FOR in
+// rgpu_common/endpoints.py is the same table.
+struct TakenFor {
+  char32_t first;
+  char32_t last;
+  char taken;
+};
+constexpr TakenFor kTakenFor[] = {
+    {0xFF01, 0xFF5E, '!'},  // full width
+    {0xFE13, 0xFE13, ':'}, {0xFE55, 0xFE55, ':'}, {0x2236, 0x2236, ':'}, {0xA789, 0xA789, ':'},
+    {0xFE16, 0xFE16, '?'}, {0xFE56, 0xFE56, '?'}, {0xFE5F, 0xFE5F, '#'}, {0xFE66, 0xFE66, '='},
+    {0xFE6A, 0xFE6A, '%'}, {0xFE6B, 0xFE6B, '@'}, {0x0000, 0x0020, 0},   {0x007F, 0x00A0, 0},
+    {0x00AD, 0x00AD, 0},   {0x1680, 0x1680, 0},   {0x2000, 0x200F, 0},   {0x2028, 0x202F, 0},
+    {0x205F, 0x206F, 0},   {0x3000, 0x3000, 0},   {0xFE00, 0xFE0F, 0},   {0xFEFF, 0xFEFF, 0},
+};
 
-// refuse_secret of rgpu_common/endpoints.py has the same rules.
-bool HoldsSecret(std::string_view uri) {
+// The size of an IPv6 address with a zone at the start of `text`, or 0. Its percent sign encodes
+// nothing, and %40 is the 40th interface.
+size_t SizeOfZoned(std::string_view text) {
+  if (!text.starts_with('[')) return 0;
+  const auto in_v6 = [](char c) { return IsHex(c) || c == ':' || c == '.'; };
+  const std::string_view v6 = text.substr(1, CountOf(text.substr(1), in_v6));
+  const std::string_view zone = text.substr(1 + v6.size());
+  if (!zone.starts_with('%') || std::ranges::count(v6, ':') < 2) return 0;
+  const size_t name = CountOf(zone.substr(1), [](char c) { return IsWord(c) || c == '.'; });
+  if (name == 0 || !zone.substr(1 + name).starts_with(']')) return 0;
+  return 1 + v6.size() + 1 + name + 1;
+}
+
+// Replaces an encoded byte at the end of `text` (%40) by the byte. False: there is none.
+bool DecodeEnd(std::string* text) {
+  const size_t size = text->size();
+  if (size < 3 || (*text)[size - 3] != '%') return false;
+  const std::string digits = text->substr(size - 2);
+  if (CountOf(digits, IsHex) != digits.size()) return false;
+  text->resize(size - 3);
+  text->push_back(static_cast<char>(std::stoi(digits, nullptr, 16)));
+  return true;
+}
+
+// Replaces a character at the end of `text` by what it is taken for. False: it is itself.
+bool TakeEnd(std::string* text) {
+  const auto byte = [&](size_t from_end) -> unsigned {
+    return static_cast<unsigned char>((*text)[text->size() - from_end]);
+  };
+  size_t bytes = 1;  // of the character; those of four bytes are in no table
+  while (bytes < 3 && bytes < text->size() && byte(bytes) >> 6 == 0b10) ++bytes;
+  constexpr char32_t kLeast[] = {0, 0x80, 0x800};
+  constexpr unsigned kLead[] = {0b0, 0b110, 0b1110};
+  constexpr unsigned kLeadBits[] = {7, 5, 4};
+  const unsigned lead_bits = kLeadBits[bytes - 1];
+  if (byte(bytes) >> lead_bits != kLead[bytes - 1]) return false;
+  char32_t code = byte(bytes) & ((1U << lead_bits) - 1);
+  for (size_t at = bytes - 1; at > 0; --at) code = code << 6 | (byte(at) & 0x3FU);
+  if (code < kLeast[bytes - 1]) return false;
+  for (const auto& [first, last, taken] : kTakenFor) {
+    if (code < first || code > last) continue;
+    text->resize(text->size() - bytes);
+    if (taken != 0) text->push_back(static_cast<char>(taken + static_cast<int>(code - first)));
+    return true;
+  }
+  return false;
+}
+
+// The text without what hides a secret from a rule and from no reader: percent-encoding, however
+// often, look-alikes of other scripts, and blanks.
+std::string AsRead(std::string_view text) {
+  std::string read;
+  while (!text.empty()) {
+    const size_t zoned = SizeOfZoned(text);
+    read += zoned > 0 ? "[]" : text.substr(0, 1);
+    text.remove_prefix(std::max<size_t>(zoned, 1));
+    while (DecodeEnd(&read) || (!read.empty() && TakeEnd(&read))) {
+    }
+  }
+  return read;
+}
+
+bool HoldsPlainSecret(std::string_view uri) {
   if (HasMark(uri)) return true;
   for (; !uri.empty(); uri.remove_prefix(1)) {
     if (BeginsWithToken(uri) || BeginsWithClaim(uri)) return true;
     if (BeginsWithJwt(uri) || BeginsWithNamed(uri)) return true;
   }
   return false;
+}
+
+}  // namespace
+
+// refuse_secret of rgpu_common/endpoints.py has the same rules.
+bool HoldsSecret(std::string_view uri) {
+  return HoldsPlainSecret(uri) || HoldsPlainSecret(AsRead(uri));
 }
 
 std::string NoAddressSentence(const std::string& text) {
