@@ -41,6 +41,8 @@ _SECRET = re.compile(
 # No HOST:PORT has these. In other programs' addresses secrets stand beside them:
 # `user:password@host`, `host?key=word`, `host#word`.
 _BESIDE_SECRETS = re.compile(r"[@?#=]")
+# An address comes from other programs, too.
+_MOST_CHARACTERS = 16_384
 # An IPv6 address with a zone: its percent sign encodes nothing, and %40 is the 40th interface.
 _ZONED = re.compile(r"\[[0-9A-Fa-f.]*:[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*%[\w.-]+\]", re.ASCII)
 # Characters that are taken for others: the first, the last, and what the first one is taken for.
@@ -225,6 +227,8 @@ def refuse_secret(text: str) -> None:
 
     The error does not repeat the text, because logs and terminals keep errors.
     """
+    if len(text) > _MOST_CHARACTERS:
+        raise EndpointError(f"an address has at most {_MOST_CHARACTERS:,} characters")
     if any(_SECRET.search(one) or _has_mark(one) for one in (text, _as_read(text))):
         raise EndpointError(
             "an address holds no access token, user or password: write it as HOST:PORT or "
@@ -248,7 +252,7 @@ def _as_read(text: str) -> str:
     percent-encoding, however often, look-alikes of other scripts, and blanks.
     """
     read = bytearray()
-    for byte in _ZONED.sub("[]", text).encode(errors="surrogateescape"):
+    for byte in _ZONED.sub("[]", text).encode(errors="surrogatepass"):
         read.append(byte)
         while _shortened(read):
             pass

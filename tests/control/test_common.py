@@ -437,6 +437,12 @@ def test_a_secret_in_an_address_is_not_repeated(text: str) -> None:
         assert "s3cr3t" not in str(caught.value)
 
 
+def test_an_address_that_takes_long_to_read_is_refused() -> None:
+    refuse_secret("g" * 16_384)
+    with pytest.raises(UsageError, match="at most 16,384 characters"):
+        refuse_secret("g" * 16_385)
+
+
 @pytest.mark.parametrize("text", PLAIN_ADDRESSES)
 def test_an_address_without_a_secret_is_not_taken_for_one(text: str) -> None:
     refuse_secret(text)
