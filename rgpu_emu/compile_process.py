@@ -9,12 +9,17 @@ import signal
 import socket
 import struct
 import sys
-import time
 from typing import TYPE_CHECKING, Final
 
 from rgpu_common.wire.compiler import MessageType
 from rgpu_emu.compile_job import Work
-from rgpu_emu.compile_sandbox import EXIT_MEMORY, Report, limit_request
+from rgpu_emu.compile_sandbox import (
+    EXIT_MEMORY,
+    Report,
+    limit_request,
+    processor_seconds,
+    slow_down,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,16 +97,11 @@ class Job:
         """Returns the processor time of the process so far. It has no children."""
         if self._spent >= 0:
             return self._spent
-        # The number that clock_getcpuclockid returns; Python does not offer that function.
-        try:
-            return time.clock_gettime(((~self.pid) << 3) | 2)
-        except OSError:
-            return 0.0
+        return processor_seconds(self.pid)
 
     def slow_down(self) -> None:
         """Makes the process run only when the machine has nothing else to do."""
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(self.pid, os.SCHED_IDLE, os.sched_param(0))
+        slow_down(self.pid)
 
     def end(self) -> int:
         """Kills the process and returns its exit status. The status is its own if it ended before
@@ -155,24 +155,3 @@ def _take(fd: int, count: int) -> bytes:
             return b""
         data += more
     return data
-
-
-def trial(limits: JobLimits) -> str:
-    """Returns a report of the measures that a job's sandbox lacks on this machine, as a job finds
-    them.
-    """
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            report = Report()
-            limit_request(writer, limits, report)
-            os.write(writer, report.text().encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as file:
-        text = file.read()
-    if os.waitpid(pid, 0)[1] != 0 and not text:
-        return "sandbox: a process with it ended at once"
-    return text.decode("utf-8", "replace")

@@ -82,11 +82,13 @@ Decision = Start | Give | Slow | Refuse
 
 
 class Budget:
-    """A budget of processor seconds that fills again with time."""
+    """A budget of processor seconds that fills again with time. level: what is left now; None: all
+    of it.
+    """
 
-    def __init__(self, burst: float, refill: float, now: float) -> None:
+    def __init__(self, burst: float, refill: float, now: float, level: float | None = None) -> None:
         self._burst, self._refill = burst, refill
-        self._level, self._at = burst, now
+        self._level, self._at = burst if level is None else level, now
 
     def spend(self, seconds: float, now: float) -> None:
         # The debt is limited to a fifth of the burst, so that it is paid back soon.

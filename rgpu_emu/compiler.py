@@ -14,9 +14,15 @@ from typing import Final
 
 from rgpu_common.wire.worker import Ready, encode_ready
 from rgpu_emu.compile_cache import DEFAULT_LIMIT_BYTES, ObjectCache, open_folder
-from rgpu_emu.compile_process import trial
 from rgpu_emu.compile_requests import emitter_version
-from rgpu_emu.compile_sandbox import Report, enter_sandbox, keep_folder, own_user, shared_user
+from rgpu_emu.compile_sandbox import (
+    Report,
+    enter_sandbox,
+    keep_folder,
+    own_user,
+    shared_user,
+    trial,
+)
 from rgpu_emu.compile_schedule import Bounds
 from rgpu_emu.compile_server import Compiler
 from rgpu_emu.lower.codegen import host

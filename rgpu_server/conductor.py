@@ -86,7 +86,7 @@ class Equipment:
     served: Mapping[int, Served]
     limits: Limits = field(default_factory=Limits)
     compilers: Compilers | None = None
-    compile_places: int = CompilerLimits().processes
+    compiling: CompilerLimits = field(default_factory=CompilerLimits)
     authenticator: Authenticator = field(default_factory=Authenticator)
     isolation: Isolation = field(default_factory=Isolation)
 
@@ -124,7 +124,7 @@ class Conductor:
         self._starts: dict[int, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._compilers = SessionCompilers(
-            equipment.compilers, equipment.compile_places, equipment.isolation
+            equipment.compilers, equipment.compiling, equipment.isolation
         )
         self._assigner = Assigner(equipment.served, equipment.limits, self._compilers)
         # One row per action type: the method that carries it out.

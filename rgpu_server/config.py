@@ -102,9 +102,9 @@ class CompilerLimits:
     )  # fmt: skip
     burst_seconds: float = key(
         "emulated.compiler_burst_seconds", Seconds(1, 7 * _DAY), 300.0,
-        "How much processor time one tenant may compile at ordinary priority. This time fills "
-        "again at a quarter of a processor. When it is used up, one process at a time compiles "
-        "with what nobody else on the machine wants.",
+        "How much processor time one tenant may compile at ordinary priority: PTX, and as much "
+        "CUDA C++ of array programs. This time fills again at a quarter of a processor. When it "
+        "is used up, one process at a time compiles with what nobody else on the machine wants.",
     )  # fmt: skip
     cache_bytes: int = key(
         "emulated.cache_size", Size(_MIB, MAX_BYTES, "must be at least 1MiB"), _GIB,

@@ -126,7 +126,7 @@ class Daemon:
             self._inventory.served,
             self._config.limits,
             self._compilers,
-            self._config.emulated.compiler.processes,
+            self._config.emulated.compiler,
             self.authenticator,
             self.isolation,
         )

@@ -2,41 +2,55 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
-from typing import TYPE_CHECKING
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
 
 from rgpu_common.errors import WorkerError
+from rgpu_emu.compile_schedule import Debts
+from rgpu_server.arrays.places_file import PlacesFile, make_file
 from rgpu_server.core.isolation import Process
 
 if TYPE_CHECKING:
     import socket
 
+    from rgpu_server.config import CompilerLimits
     from rgpu_server.devices import Served
     from rgpu_server.isolation import Isolation
     from rgpu_server.workers.compiler import Compilers
 
 log = logging.getLogger("rgpu.server")
 
+# How many files of tenants without sessions are kept. Processes that compiled for their last
+# sessions may charge them for a moment; of older ones the debt is kept.
+_MOST_IDLE: Final = 64
+
 
 class SessionCompilers:
     """Connects each session to its tenant's compiler, and releases the compiler with the session.
 
     Each array worker has a compiler of CUDA C++ beside it, whatever the device. Those of a tenant
-    compile only as many sources at a time as the tenant has places.
+    compile only as many sources at a time as the tenant has places, and share its budget of
+    processor time.
 
-    compilers: None if the server has no emulated device. places: how many each tenant has.
+    compilers: None if the server has no emulated device. limits: of each tenant.
     """
 
-    def __init__(self, compilers: Compilers | None, places: int, isolation: Isolation) -> None:
+    def __init__(
+        self, compilers: Compilers | None, limits: CompilerLimits, isolation: Isolation
+    ) -> None:
         self._compilers = compilers
-        self._places = places
+        self._limits = limits
         # Session -> the tenant whose compiler it was connected to.
         self._tenants: dict[int, str] = {}
         # Session of arrays -> its tenant, and tenant -> the file of its places.
         self._at_places: dict[int, str] = {}
         self._files: dict[str, int] = {}
+        # The same of tenants without sessions, the last that had one last.
+        self._idle: OrderedDict[str, int] = OrderedDict()
+        self._debts = Debts()
         if compilers is not None:
             compilers.check_with(lambda report: isolation.check(Process.COMPILER, report))
 
@@ -61,7 +75,8 @@ class SessionCompilers:
             OSError: the file could not be made.
         """
         if tenant not in self._files:
-            self._files[tenant] = _places_file(self._places)
+            file = self._idle.pop(tenant, -1)
+            self._files[tenant] = file if file >= 0 else self._make_file(tenant)
         self._at_places[session] = tenant
         return self._files[tenant]
 
@@ -72,22 +87,25 @@ class SessionCompilers:
             self._compilers.release(tenant)
         tenant = self._at_places.pop(session, None)
         if tenant is not None and tenant not in self._at_places.values():
-            os.close(self._files.pop(tenant))
+            self._rest(tenant, self._files.pop(tenant))
 
     def close(self) -> None:
         """Ends all compilers."""
-        while self._files:
-            os.close(self._files.popitem()[1])
+        for files in (self._files, self._idle):
+            while files:
+                os.close(files.popitem()[1])
         if self._compilers is not None:
             self._compilers.close()
 
+    def _make_file(self, tenant: str) -> int:
+        now = time.monotonic()
+        debt = self._debts.take(tenant, now)
+        return make_file(self._limits.processes, self._limits.burst_seconds, debt, now=now)
 
-def _places_file(count: int) -> int:
-    """Returns a file with one byte for each place. A worker has a place while it holds a lock on
-    the byte. The system takes the lock from a worker that ends, so no place is lost.
-    """
-    file = os.memfd_create("rgpu-compile-places", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(file, count)
-    # A tenant's workers share it: none of them may make places, or take them away for good.
-    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-    return file
+    def _rest(self, tenant: str, file: int) -> None:
+        """Keeps the file of a tenant whose last session has ended, or its debt."""
+        self._idle[tenant] = file
+        while len(self._idle) > _MOST_IDLE:
+            oldest, file = self._idle.popitem(last=False)
+            self._debts.keep(oldest, PlacesFile(file).spent(), 0.0, time.monotonic())
+            os.close(file)

@@ -135,6 +135,8 @@ class Engine:
 
     def _define(self, *definition: Any) -> None:
         self._number += 1
+        # To prepare a template may take as long as to run it, and a client can send nothing else.
+        self._gate.enter()
         self._templates.define(*definition)
 
     def _forget(self, number: Any) -> None:
@@ -181,8 +183,9 @@ class Engine:
 
     def _execute(self, template: Template, slots: Sequence[Any], ids: Sequence[int]) -> None:
         check(len(slots) == len(template.slots), "a run with another number of values")
-        values = [self._value(*pair) for pair in zip(template.slots, slots, strict=True)]
+        # To make the values is work, too: there may be many scalars in front of one that is wrong.
         self._gate.enter()
+        values = [self._value(*pair) for pair in zip(template.slots, slots, strict=True)]
         try:
             results = flat(template.call(values), template.outputs)
             if len(results) != len(ids):

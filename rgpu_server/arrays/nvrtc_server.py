@@ -8,7 +8,9 @@ only starts these processes: it passes bytes on and reads none of them. It ends 
 
 A request is its length (4 bytes) and msgpack: source, file, options, name expressions. An answer is
 its length, a status (1 byte) and msgpack. The first answer comes unasked: the measures that the
-machine refused, as in a worker's READY.
+machine refused, as in a worker's READY. A byte comes before the first request, with the file of the
+tenant's places if there is one. The processor time of all sources is charged to it: the tenant has
+a burst, and beyond it sources are compiled with what nobody else on the machine wants.
 """
 
 from __future__ import annotations
@@ -33,9 +35,13 @@ from rgpu_emu.compile_sandbox import (
     enter_sandbox,
     limit_request,
     own_user,
+    slow_down,
+    trial,
 )
+from rgpu_emu.compile_schedule import Bounds
 from rgpu_server.arrays.headers import Headers
 from rgpu_server.arrays.nvrtc import Nvrtc, NvrtcMissingError, SourceError
+from rgpu_server.arrays.places_file import Meter, PlacesFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,6 +53,9 @@ _CHUNK: Final = 1 << 20
 # A template may make the compiler work for ever, or fill any memory.
 _MEMORY_BYTES: Final = 2 << 30
 _SECONDS: Final = 60
+# A job that gets only what nobody else wants may take as long.
+_WALL_SECONDS: Final = Bounds.wall_seconds
+_CHARGE_SECONDS: Final = 1.0
 _PROCESSES: Final = 16
 _WARM_UP: Final = b"__global__ void warm_up() {}"
 
@@ -80,9 +89,15 @@ class _Server:
             self._missing = str(error)
         self._headers = Headers()
         self._warm = False
+        self._meter: Meter | None = None
 
     def serve(self, report: str) -> None:
         self._answer(Status.REPORT, msgpack.packb(report))
+        said, places, _, _ = socket.recv_fds(self._line, 1, 1)
+        if not said:
+            return
+        if places:
+            self._meter = Meter(PlacesFile(places[0]))
         while True:
             (size,) = LENGTH.unpack(self._take(LENGTH.size))
             if size > MOST_REQUEST_BYTES:
@@ -104,22 +119,31 @@ class _Server:
             _job(self._nvrtc, self._headers, request, self._limits, theirs)
         os.close(theirs)
         try:
-            answer = self._read(ours)
+            answer = self._read(ours, child)
         finally:
+            # Also of a source whose client has gone.
             os.kill(child, signal.SIGKILL)
             _, code = os.waitpid(child, 0)
             os.close(ours)
+            self._charge()
         if answer:
             return answer[0], answer[1:]
         return Status.FAILED, msgpack.packb(_why(os.waitstatus_to_exitcode(code)))
 
-    def _read(self, pipe: int) -> bytes:
+    def _charge(self, job: int = 0) -> None:
+        """Charges the tenant, and slows down a job that runs beyond the burst."""
+        if self._meter is not None and self._meter.charge(job) and job:
+            slow_down(job)
+
+    def _read(self, pipe: int, job: int) -> bytes:
         """Returns what a job wrote before its end; nothing if it took too long."""
         answer = bytearray()
         # Processor time is bounded by the kernel. The wall's is, for a job that does not get any.
-        until = time.monotonic() + 2 * self._limits.cpu_seconds
+        until = time.monotonic() + _WALL_SECONDS
         while len(answer) <= MOST_ANSWER_BYTES and (left := until - time.monotonic()) > 0:
-            ready, _, _ = select.select([pipe, self._line.fileno()], [], [], left)
+            self._charge(job)
+            wait = min(left, _CHARGE_SECONDS)
+            ready, _, _ = select.select([pipe, self._line.fileno()], [], [], wait)
             if self._line.fileno() in ready and not self._line.recv(1, socket.MSG_PEEK):
                 raise _EndedError
             if pipe in ready:
@@ -189,8 +213,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     report = Report()
     with socket.socket(fileno=given.fd) as line:
-        server = _Server(line, JobLimits(given.memory, given.seconds))
+        limits = JobLimits(given.memory, given.seconds)
+        server = _Server(line, limits)
         enter_sandbox(own_user(), _PROCESSES, report)
+        # The jobs report to nobody: what one of them would lack is found out before any source.
+        report.add(trial(limits))
         try:
             server.serve(report.text())
         except (_EndedError, OSError):

@@ -6,7 +6,10 @@ import contextlib
 import fcntl
 import os
 import threading
+import time
 from typing import TYPE_CHECKING
+
+from rgpu_server.arrays.places_file import PlacesFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +23,7 @@ class Places:
 
     - Nothing ends a wait for a lock before its time, so a thread waits. It may still wait after its
       caller has given up: the next caller then takes what it gets.
+    - Beyond the tenant's burst of processor time only the first place is there.
     - Without the wait, by asking again and again, a session that compiles one source after another
       would leave no moment in which another session could have its place.
     """
@@ -27,6 +31,7 @@ class Places:
     def __init__(self, file: int) -> None:
         """file: as `AssignFds.places` has it."""
         self._file = file
+        self._shared = PlacesFile(file)
         self._changed = threading.Condition()
         self._waits = False  # a thread waits for the place `_at`
         self._wanted = False  # somebody waits for that thread
@@ -41,14 +46,23 @@ class Places:
             RuntimeError: none became free within so many seconds.
             OSError: the system refuses to lock.
         """
-        at = self._take(seconds)
+        until = time.monotonic() + seconds
+        # The burst may have ended while the place was waited for.
+        while (at := self._take(until - time.monotonic(), seconds)) >= self._count():
+            self._give(at)
         try:
             yield
         finally:
-            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, at)
+            self._give(at)
 
-    def _take(self, seconds: float) -> int:
-        count = os.fstat(self._file).st_size
+    def _count(self) -> int:
+        return 1 if self._shared.over() else self._shared.places
+
+    def _give(self, at: int) -> None:
+        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, at)
+
+    def _take(self, left: float, seconds: float) -> int:
+        count = self._count()
         with self._changed:
             if not self._waits:
                 for at in range(count):
@@ -60,7 +74,7 @@ class Places:
                 threading.Thread(target=self._wait, name="place", daemon=True).start()
                 self._waits = True
             self._wanted = True
-            self._changed.wait_for(lambda: not self._waits, seconds)
+            self._changed.wait_for(lambda: not self._waits, left)
             self._wanted = False
             if self._waits:
                 raise RuntimeError(
@@ -81,5 +95,5 @@ class Places:
         with self._changed:
             self._waits, self._error = False, error
             if not self._wanted and error is None:
-                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, self._at)
+                self._give(self._at)
             self._changed.notify()

@@ -51,10 +51,12 @@ class SourceCompiler:
         Raises:
             CompilerLostError: it cannot be started.
         """
-        self._seconds, self._wait_seconds = seconds, wait_seconds
+        self._wait_seconds = wait_seconds
         self._lock = threading.Lock()
         self._report: str | None = None
         self._places: Places | None = None
+        self._file = -1
+        self._begun = False
         self._line, theirs = socket.socketpair()
         # A confined process cannot change this any more: Python does it by ioctl.
         self._line.setblocking(False)
@@ -88,10 +90,12 @@ class SourceCompiler:
             return self._reported()
 
     def share(self, places: int) -> None:
-        """From now on compiles only at one of the tenant's places, which its sessions share.
+        """From now on compiles only at one of the tenant's places, which its sessions share, and
+        charges the tenant's budget. Called before the first source.
 
         places: the file of the places, as `AssignFds` has it; -1: there are none to wait for.
         """
+        self._file = places
         self._places = Places(places) if places >= 0 else None
 
     def compile(
@@ -138,11 +142,18 @@ class SourceCompiler:
 
     def _asked(self, request: bytes) -> tuple[int, Any]:
         # The other end has a bound of its own for each source.
-        self._until = time.monotonic() + 3 * self._seconds + _START_SECONDS
+        self._until = time.monotonic() + _WAIT_SECONDS + _START_SECONDS
+        if not self._begun:
+            self._begun = True
+            self._try(self._begin, select.POLLOUT)
         rest = memoryview(LENGTH.pack(len(request)) + request)
         while rest:
             rest = rest[self._try(partial(self._line.send, rest), select.POLLOUT) :]
         return self._received()
+
+    def _begin(self) -> int:
+        """Sends the file of the tenant's places, if there is one."""
+        return socket.send_fds(self._line, [b"p"], [self._file] if self._file >= 0 else [])
 
     def _received(self) -> tuple[int, Any]:
         (size,) = LENGTH.unpack(self._take(LENGTH.size))

@@ -38,6 +38,16 @@ class Known:
     caller: Caller
     identity: Identity
 
+    @property
+    def noted(self) -> dict[str, str | int | None]:
+        """Returns who it is, as the fields of a line in the audit log."""
+        return {
+            "by": self.identity.tenant or self.identity.proof.value,
+            "proof": self.identity.proof.value,
+            "peer": self.caller.peer,
+            "uid": self.caller.uid,
+        }
+
 
 _known: ContextVar[Known] = ContextVar("known")
 

@@ -140,6 +140,7 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
             kill=request.kill, by_operator=known().identity.operator,
         )  # fmt: skip
         answer = await _answered(resized, context)
+        self._note("lease_resized", answer.lease)
         return lease_pb2.ResizeLeaseResponse(
             lease=self._lease(answer.lease), ended_sessions=answer.ended_sessions
         )
@@ -160,13 +161,16 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
         await self._may_touch(lease_id, context)
         said = self._control.pause(lease_id, paused, by_operator=known().identity.operator)
         answer = await _answered(said, context)
+        self._note("lease_paused" if paused else "lease_resumed", answer.lease)
         return self._lease(answer.lease)
 
     async def RevokeLease(
         self, request: lease_pb2.RevokeLeaseRequest, context: Context
     ) -> lease_pb2.RevokeLeaseResponse:
         await self._may_touch(request.lease_id, context)
+        tenant = self._observer.tenant_of(request.lease_id)
         answer = await _answered(self._control.revoke(request.lease_id), context)
+        audit("lease_revoked", lease=answer.lease, tenant=tenant, **known().noted)
         return lease_pb2.RevokeLeaseResponse(ended_sessions=answer.ended_sessions)
 
     async def ListLeases(
@@ -183,6 +187,10 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
         if tenant is not None and not known().identity.sees(tenant):
             sentence = f"there is no lease {lease_id!r}; it may have expired: grant a new one"
             await _abort(Refusal(Code.LEASE_UNKNOWN, sentence), context)
+
+    def _note(self, event: str, lease: str) -> None:
+        """Writes down who has changed a lease."""
+        audit(event, lease=lease, tenant=self._observer.tenant_of(lease), **known().noted)
 
     def _lease(self, lease_id: str) -> lease_pb2.Lease | None:
         view = self._observer.lease(lease_id)
@@ -235,11 +243,13 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         await _check_operator("drain the server", context)
         seconds = request.end_after_seconds if request.HasField("end_after_seconds") else None
         await _answered(self._control.drain(seconds), context)
+        audit("node_drained", end_after_seconds=seconds, **known().noted)
         return node_pb2.DrainNodeResponse(node=node_message(self._observer.node()))
 
     async def UndrainNode(self, request: Any, context: Context) -> node_pb2.UndrainNodeResponse:
         await _check_operator("undrain the server", context)
         await _answered(self._control.undrain(), context)
+        audit("node_undrained", **known().noted)
         return node_pb2.UndrainNodeResponse(node=node_message(self._observer.node()))
 
     async def ListTenants(self, request: Any, context: Context) -> node_pb2.ListTenantsResponse:

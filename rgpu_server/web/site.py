@@ -206,10 +206,7 @@ def _note(event: str, order: str, body: Mapping[str, Any], known: Known, sentenc
         tenant=None if lease else known.identity.tenant,
         sentence=sentence,
         values=json.dumps(rest)[:200] if rest else None,
-        by=known.identity.tenant or known.identity.proof.value,
-        proof=known.identity.proof.value,
-        peer=known.caller.peer,
-        uid=known.caller.uid,
+        **known.noted,
     )
 
 

@@ -236,3 +236,38 @@ def test_the_token_is_not_held_while_a_body_is_on_its_way() -> None:
     assert seen == [False]
     client.close()
     line.close()
+
+
+class Gated(Plain):
+    """A library that notes whether the session has its turn while it prepares something."""
+
+    def __init__(self, gate: Counting) -> None:
+        super().__init__()
+        self._gate = gate
+        self.seen: list[tuple[str, bool]] = []
+
+    def define(self, *definition: Any) -> Any:
+        self.seen.append(("define", self._gate.held))
+        return super().define(*definition)
+
+    def scalar(self, dtype: str, value: Any) -> Any:
+        self.seen.append(("scalar", self._gate.held))
+        return super().scalar(dtype, value)
+
+
+def test_to_prepare_an_operation_is_the_leases_work() -> None:
+    """A client that defines without end, or fills in values of runs that fail, pays for it."""
+    ours, theirs = socket.socketpair()
+    gate, line = Counting(), Line.adopted(theirs.detach())
+    library = Gated(gate)
+    executing = engine.Engine(line, library, gate)
+    client = Line.adopted(ours.detach())
+    scalar = [Tag.SLOT_SCALAR, "float64"]
+    defines = [Op.DEFINE, 1, "add", [scalar, scalar], {}, 1]
+    for operations in ([defines], [[Op.RUN, 1, [1.0, "x"], [1]]]):
+        client.send(Kind.COMMAND, OPERATIONS, msgpack.packb(operations))
+        executing.execute(line.next())
+        assert not gate.held
+    assert library.seen == [("define", True), ("scalar", True), ("scalar", True)]
+    client.close()
+    line.close()

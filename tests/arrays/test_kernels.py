@@ -29,7 +29,9 @@ from rgpu_server.arrays.kernel_sources import checked_options
 from rgpu_server.arrays.library import NotOfferedError
 from rgpu_server.arrays.nvrtc import CODE, PTX, NvrtcMissingError, SourceError
 from rgpu_server.arrays.places import Places
+from rgpu_server.arrays.places_file import PlacesFile, make_file
 from rgpu_server.arrays.source_compiler import SourceCompiler
+from rgpu_server.config import CompilerLimits
 from rgpu_server.isolation import Isolation
 from rgpu_server.session_compilers import SessionCompilers
 from rgpu_server.tokens.page import Phase, TokenView
@@ -341,8 +343,7 @@ def test_device_time_is_measured_by_events() -> None:
 @contextlib.contextmanager
 def taken_place() -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     """Yields a file of one place, and another process, which has it until it is killed."""
-    places = os.memfd_create("places", 0)
-    os.ftruncate(places, 1)
+    places = make_file(1)
     source = f"import fcntl; fcntl.lockf({places}, fcntl.LOCK_EX, 1); print(flush=True); input()"
     other = subprocess.Popen(
         [sys.executable, "-c", source], pass_fds=(places,), stdin=subprocess.PIPE,
@@ -470,15 +471,14 @@ def test_a_place_that_one_source_waited_for_in_vain_goes_to_the_next() -> None:
 
 
 def test_a_tenants_sessions_share_places_whatever_the_device() -> None:
-    compilers = SessionCompilers(None, 2, Isolation())  # no emulated device, so none of PTX
+    # No emulated device, so none of PTX.
+    compilers = SessionCompilers(None, CompilerLimits(processes=2), Isolation())
     first, second = compilers.places(1, "alice"), compilers.places(2, "alice")
     assert first == second != compilers.places(3, "bob")
-    assert os.fstat(first).st_size == 2
+    assert PlacesFile(first).places == 2
     compilers.release(1)
-    assert os.fstat(first).st_size == 2
     compilers.release(2)
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(first)
+    assert compilers.places(4, "alice") == first
     compilers.close()
 
 

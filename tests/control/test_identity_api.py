@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable
@@ -196,6 +197,37 @@ async def test_operators_actions_are_for_operators(serve: Serve, keys: Keys) -> 
         unix = next(str(e) for e in server.endpoints if str(e).startswith("unix"))
         async with grpc.aio.insecure_channel(unix) as channel:
             await node_pb2_grpc.NodeServiceStub(channel).DrainNode(drain)
+
+
+async def test_each_change_is_written_down_with_who_asked(
+    serve: Serve, keys: Keys, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "rgpu.audit")
+    async with (
+        serve(identity=keys.identity()) as server,
+        apis(server, keys) as (alice, bob, ops, _),
+    ):
+        lease = (await alice.grant("a")).lease_id
+        pause = lease_pb2.PauseLeaseRequest(lease_id=lease)
+        await bob.fails(bob.leases.PauseLease, pause)
+        await ops(ops.leases.PauseLease, pause)
+        await ops(ops.leases.ResumeLease, lease_pb2.ResumeLeaseRequest(lease_id=lease))
+        await alice(alice.leases.ResizeLease, lease_pb2.ResizeLeaseRequest(lease_id=lease))
+        await ops(ops.leases.RevokeLease, lease_pb2.RevokeLeaseRequest(lease_id=lease))
+        await ops(ops.node.DrainNode, node_pb2.DrainNodeRequest())
+        await ops(ops.node.UndrainNode, node_pb2.UndrainNodeRequest())
+    lines = [json.loads(r.message) for r in caplog.records if r.name == "rgpu.audit"]
+    noted = [line for line in lines if "by" in line]
+    assert [(line["event"], line.get("lease"), line["by"]) for line in noted] == [
+        ("lease_paused", lease, "ops"),
+        ("lease_resumed", lease, "ops"),
+        ("lease_resized", lease, "alice"),
+        ("lease_revoked", lease, "ops"),
+        ("node_drained", None, "ops"),
+        ("node_undrained", None, "ops"),
+    ]
+    assert {line["tenant"] for line in noted[:4]} == {"alice"}
+    assert {(line["proof"], line["peer"]) for line in noted} == {("token", "192.0.2.7")}
 
 
 async def test_the_api_behind_the_door_is_nobodys(serve: Serve) -> None:
