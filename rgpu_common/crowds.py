@@ -60,6 +60,34 @@ class Crowds(Generic[T]):
         first = next(iter(self._sizes[self._largest]))
         return next(iter(own if len(own) == self._largest else self._crowds[first]))
 
+    def count(self, origin: str) -> int:
+        """Returns how many guests of an origin are present."""
+        return len(self._crowds.get(origin, ()))
+
+    def origins(self) -> list[str]:
+        """Returns the origins that have guests."""
+        return list(self._crowds)
+
+    def oldest(self, origin: str) -> T | None:
+        """Returns the longest present guest of an origin, or None."""
+        return next(iter(self._crowds.get(origin, ())), None)
+
+    def gives_way(self, newcomer: str, *, to_operator: bool = False) -> T | None:
+        """Returns the newest guest of the origin with the most guests; None: nobody gives way.
+
+        For what costs its owner something to lose: of two origins that have as many guests none
+        gives way to the other, and afterwards the newcomer's has no more guests than the one that
+        gave way. So origins that fill all places together have to leave an equal part of them to
+        each that comes.
+
+        to_operator: an operator's guest comes, to which an origin with one guest gives way, too.
+        """
+        if self._largest < (1 if to_operator else self.count(newcomer) + 2):
+            return None
+        others = (origin for origin in self._sizes[self._largest] if origin != newcomer)
+        origin = next(others, None)
+        return None if origin is None else next(reversed(self._crowds[origin]))
+
     def _resize(self, origin: str, before: int, now: int) -> None:
         if before:
             peers = self._sizes[before]
@@ -92,14 +120,22 @@ class FairStore(Generic[T, V]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def put(self, key: T, tenant: str, value: V) -> None:
-        """Keeps a value as the newest one. It replaces an earlier one of this key."""
+    def put(self, key: T, tenant: str, value: V, most_of_tenant: int | None = None) -> V | None:
+        """Keeps a value as the newest one. It replaces an earlier one of this key. Returns the
+        value that made room, or None.
+
+        most_of_tenant: the tenant has at most so many, also where there is room for more.
+        """
         self.pop(key)
-        leaves = self._crowds.of_largest(tenant)
-        if leaves is not None and len(self._values) >= self._most:
-            self.pop(leaves)
+        leaves = None
+        if most_of_tenant is not None and self._crowds.count(tenant) >= most_of_tenant:
+            leaves = self._crowds.oldest(tenant)
+        elif len(self._values) >= self._most:
+            leaves = self._crowds.of_largest(tenant)
+        made_room = None if leaves is None else self.pop(leaves)
         self._values[key] = value
         self._crowds.come(key, tenant)
+        return made_room
 
     def get(self, key: T) -> V | None:
         """Returns the value of a key, or None."""
@@ -109,6 +145,10 @@ class FairStore(Generic[T, V]):
         """Takes a value out, and returns it; None: there was none."""
         self._crowds.go(key)
         return self._values.pop(key, None)
+
+    def values(self) -> list[V]:
+        """Returns all values, the oldest first."""
+        return list(self._values.values())
 
     def items(self) -> list[tuple[T, V]]:
         """Returns all keys with their values, the oldest first."""

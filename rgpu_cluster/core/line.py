@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
+
+from rgpu_common.crowds import Crowds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
     from rgpu_cluster.core.decision import Refusal
     from rgpu_cluster.core.limits import Limits
     from rgpu_cluster.core.request import Request
+
+
+CROWDED_OUT = (
+    "the line is full, and its tenant has most of the requests in it: the newest made room for "
+    "another tenant's; ask again when some of them are placed"
+)
 
 
 @lru_cache(maxsize=4096)
@@ -142,7 +149,7 @@ class Line:
         self._entries: dict[str, Entry] = {}
         self._groups: dict[Key, Group] = {}
         self._gangs: dict[str, dict[str, Entry]] = {}
-        self._of_tenant: Counter[str] = Counter()
+        self._tenants: Crowds[str] = Crowds()
         # Priority and tenant -> the ages of its requests, the oldest first.
         self._queues: dict[tuple[int, str], list[tuple[int, int, str]]] = {}
         self._resting: list[tuple[int, str]] = []
@@ -167,7 +174,13 @@ class Line:
 
     def of_tenant(self, tenant: str) -> int:
         """Returns how many requests of a tenant are in line."""
-        return self._of_tenant[tenant]
+        return self._tenants.count(tenant)
+
+    def gives_way(self, tenant: str) -> str | None:
+        """Returns the request that leaves a full line for one of a tenant that has fewer: the
+        newest of the tenant with the most; None: this tenant has about as many.
+        """
+        return self._tenants.gives_way(tenant)
 
     def add(self, entry: Entry) -> None:
         """Adds a request. It asks for its best alternative again."""
@@ -175,7 +188,7 @@ class Line:
         entry.choose(0)
         request = entry.request
         self._entries[request.id] = entry
-        self._of_tenant[request.tenant] += 1
+        self._tenants.come(request.id, request.tenant)
         insort(self._queues.setdefault(_queue_of(entry), []), entry.age)
         if entry.gang:
             self._gangs.setdefault(entry.gang, {})[request.id] = entry
@@ -191,10 +204,7 @@ class Line:
             return False
         self.changes += 1
         self.departures += 1
-        tenant = entry.request.tenant
-        self._of_tenant[tenant] -= 1
-        if not self._of_tenant[tenant]:
-            del self._of_tenant[tenant]
+        self._tenants.go(request)
         queue = self._queues[_queue_of(entry)]
         _drop(queue, entry.age)
         if not queue:
@@ -238,7 +248,7 @@ class Line:
 
         share_of: the dominant share of a tenant.
         """
-        shares = {tenant: share_of(tenant) for tenant in self._of_tenant}
+        shares = {tenant: share_of(tenant) for tenant in self._tenants.origins()}
         return sorted(
             self._entries.values(),
             key=lambda e: (-e.request.priority, shares[e.request.tenant], e.since_ns, e.number),
@@ -291,8 +301,10 @@ def _drop(ages: list[tuple[int, int, str]], age: tuple[int, int, str]) -> None:
 
 
 def crowded(request: Request, line: Line, limits: Limits) -> str:
-    """Returns why no more requests can wait, or none of this tenant, else ""."""
-    if len(line) >= limits.line:
+    """Returns why no more requests can wait, or none of this tenant, else "". In a full line there
+    is room if another request gives way.
+    """
+    if len(line) >= limits.line and line.gives_way(request.tenant) is None:
         return "too many requests are in line; try again later"
     mine = line.of_tenant(request.tenant)
     if mine >= limits.line_per_tenant:

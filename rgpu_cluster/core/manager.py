@@ -21,7 +21,7 @@ from rgpu_cluster.core.clock import OwnClock
 from rgpu_cluster.core.dealing import Dealer
 from rgpu_cluster.core.decision import Candidate, Decision
 from rgpu_cluster.core.limits import MOST_COUNTED, Limits
-from rgpu_cluster.core.line import Entry, Line, crowded, gang_differs
+from rgpu_cluster.core.line import CROWDED_OUT, Entry, Line, crowded, gang_differs
 from rgpu_cluster.core.node import STALE
 from rgpu_cluster.core.paths import Paths
 from rgpu_cluster.core.pool import Pool
@@ -226,7 +226,15 @@ class Manager:
         if why:
             self._actions.append(Denied(request.id, why))
             return
+        self._make_room_in_line(request.tenant)
         self.line.add(entry)
+
+    def _make_room_in_line(self, tenant: str) -> None:
+        """Takes a request out of a full line, for one of a tenant that has fewer in it."""
+        leaves = self.line.gives_way(tenant) if len(self.line) >= self._limits.line else None
+        if leaves is not None:
+            self.line.remove(leaves)
+            self._actions.append(Denied(leaves, CROWDED_OUT))
 
     def _adopt(self, entry: Entry) -> None:
         """Takes over a lease that a daemon has and that this manager did not place.

@@ -11,6 +11,7 @@ from rgpu_cluster.core import events as on
 from rgpu_cluster.core.errors import PlacementError
 from rgpu_cluster.core.line import gang_key
 from rgpu_cluster.core.request import describe
+from rgpu_cluster.manager.followers import ANOTHER, CROWDED_OUT
 from rgpu_cluster.manager.reading import request_of
 from rgpu_cluster.manager.reserving import Reserving
 from rgpu_cluster.manager.telling import COME_SECONDS, explanation, pool_nodes, pool_paths
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 
 NS = 1_000_000_000
 _FINAL = ("placed", "denied")
+# How the stream of a client ends whose place another one has, as `Follower.why_over` says.
+_OVER = {
+    ANOTHER: grpc.StatusCode.ABORTED,
+    CROWDED_OUT: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
 
 
 class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
@@ -54,9 +60,9 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
             request = request_of(message, tenant, *self._place(message.place))
         except PlacementError as error:
             await _abort(grpc.StatusCode.INVALID_ARGUMENT, str(error), context)
-        await self._check_follower(request, context)
+        await self._check_follower(request, identity, context)
         shell, number = self._shell, request.id
-        follower = shell.followers.follow(number, tenant)
+        follower = shell.followers.follow(number, tenant, operator=identity.operator)
         shell.stay(number)
         final = placed = False
         try:
@@ -64,8 +70,8 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
             while not final:
                 state = await self._next(follower, number)
                 if state is None:
-                    sentence = "another client follows this request now"
-                    await _abort(grpc.StatusCode.ABORTED, sentence, context)
+                    code = _OVER[follower.why_over]
+                    await _abort(code, follower.why_over, context)
                 final = state.WhichOneof("state") in _FINAL
                 placed = state.WhichOneof("state") == "placed"
                 yield state
@@ -75,7 +81,7 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
             if shell.followers.leave(number, follower):
                 if not final:
                     shell.linger(number)
-                elif placed and message.stays:
+                elif placed and message.stays and not follower.why_over:
                     shell.feed(on.Left(number))
 
     def _ask(self, request: Request, message: cluster_pb2.SubmitRequest) -> None:
@@ -102,12 +108,14 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
             if entry is not None and entry.told:
                 return self._shell.in_line(request, entry.told)
 
-    async def _check_follower(self, request: Request, context: Context) -> None:
+    async def _check_follower(self, request: Request, identity: Identity, context: Context) -> None:
         owner = self._shell.owner(request.id)
         if owner is not None and owner != request.tenant:
             sentence = f"request {request.id} belongs to another tenant; choose another id"
             await _abort(grpc.StatusCode.PERMISSION_DENIED, sentence, context)
-        sentence = self._shell.followers.why_not(request.id, request.tenant)
+        sentence = self._shell.followers.why_not(
+            request.id, request.tenant, operator=identity.operator
+        )
         if sentence:
             await _abort(grpc.StatusCode.RESOURCE_EXHAUSTED, sentence, context)
 

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
 from typing import TYPE_CHECKING
+
+from rgpu_common.crowds import Crowds
 
 if TYPE_CHECKING:
     from rgpu_common.v1 import cluster_pb2
 
-# At most so many clients follow requests: of all tenants, and of one.
-MOST, MOST_PER_TENANT = 20_000, 2_000
+# At most so many clients follow requests: of all tenants, and of one. Where tenants have taken all
+# places together, the one with the most loses its newest to each that comes. Operators have a few
+# more, so that nobody keeps them out.
+MOST, MOST_PER_TENANT, OF_OPERATORS = 20_000, 2_000, 64
+ANOTHER = "another client follows this request now"
+CROWDED_OUT = (
+    "the manager follows as many requests as it can, and this tenant has most of them: the newest "
+    "made room for another tenant's; try again later"
+)
 
 
 class Follower:
@@ -20,7 +28,7 @@ class Follower:
     def __init__(self, tenant: str) -> None:
         self.tenant = tenant
         self._state: cluster_pb2.SubmitResponse | None = None
-        self._replaced = False
+        self.why_over = ""
         self._changed = asyncio.Event()
 
     def tell(self, state: cluster_pb2.SubmitResponse) -> None:
@@ -32,22 +40,22 @@ class Follower:
         """Returns when another client has its place, or after so many seconds."""
 
         async def wait() -> None:
-            while not self._replaced:
+            while not self.why_over:
                 await self.next()
 
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(wait(), seconds)
 
-    def replace(self) -> None:
-        """Ends it, because another client follows the request now."""
-        self._replaced = True
+    def end(self, why: str) -> None:
+        """Ends it. why: `ANOTHER` or `CROWDED_OUT`."""
+        self.why_over = why
         self._changed.set()
 
     async def next(self) -> cluster_pb2.SubmitResponse | None:
-        """Waits for a state that was not returned yet; None: another client has its place."""
+        """Waits for a state that was not returned yet; None: it is over (`why_over`)."""
         await self._changed.wait()
         self._changed.clear()
-        return None if self._replaced else self._state
+        return None if self.why_over else self._state
 
 
 class Followers:
@@ -55,7 +63,7 @@ class Followers:
 
     def __init__(self) -> None:
         self._of: dict[str, Follower] = {}
-        self._by_tenant: Counter[str] = Counter()
+        self._tenants: Crowds[str] = Crowds()
 
     def __len__(self) -> int:
         return len(self._of)
@@ -68,32 +76,41 @@ class Followers:
         follower = self._of.get(request)
         return "" if follower is None else follower.tenant
 
-    def why_not(self, request: str, tenant: str) -> str:
+    def why_not(self, request: str, tenant: str, *, operator: bool = False) -> str:
         """Returns why no more client can follow a request; "" if one can."""
         if request in self._of:
             return ""
-        if len(self._of) >= MOST:
-            return "the manager follows as many requests as it can; try again later"
-        if self._by_tenant[tenant] >= MOST_PER_TENANT:
+        if self._tenants.count(tenant) >= MOST_PER_TENANT:
             return f"tenant {tenant} follows {MOST_PER_TENANT} requests; wait for some of them"
+        if self._is_full(operator) and self._tenants.gives_way(tenant) is None:
+            return "the manager follows as many requests as it can; try again later"
         return ""
 
-    def follow(self, request: str, tenant: str) -> Follower:
-        """Adds a client."""
+    def follow(self, request: str, tenant: str, *, operator: bool = False) -> Follower:
+        """Adds a client for which `why_not` has no reason."""
         before = self._of.get(request)
         if before is not None:
-            before.replace()
-            self._forget(request, before)
+            self._end(request, before, ANOTHER)
+        elif self._is_full(operator):
+            leaves = self._tenants.gives_way(tenant)
+            if leaves is not None:
+                self._end(leaves, self._of[leaves], CROWDED_OUT)
         self._of[request] = follower = Follower(tenant)
-        self._by_tenant[tenant] += 1
+        self._tenants.come(request, tenant)
         return follower
+
+    def _is_full(self, operator: bool) -> bool:
+        return len(self._of) >= MOST + OF_OPERATORS * operator
+
+    def _end(self, request: str, follower: Follower, why: str) -> None:
+        follower.end(why)
+        self._forget(request)
 
     def leave(self, request: str, follower: Follower) -> bool:
         """Removes a client. Returns whether nobody follows the request now."""
-        if self._of.get(request) is not follower:
-            return False
-        self._forget(request, follower)
-        return True
+        if self._of.get(request) is follower:
+            self._forget(request)
+        return request not in self._of
 
     def tell(self, request: str, state: cluster_pb2.SubmitResponse) -> None:
         """Tells the client that follows the request, if there is one."""
@@ -101,8 +118,6 @@ class Followers:
         if follower is not None:
             follower.tell(state)
 
-    def _forget(self, request: str, follower: Follower) -> None:
+    def _forget(self, request: str) -> None:
         del self._of[request]
-        self._by_tenant[follower.tenant] -= 1
-        if not self._by_tenant[follower.tenant]:
-            del self._by_tenant[follower.tenant]
+        self._tenants.go(request)

@@ -29,6 +29,7 @@ from rgpu_common.endpoints import TcpEndpoint, TlsEndpoint
 from rgpu_common.errors import ServerError
 from rgpu_common.v1 import agent_pb2_grpc, cluster_pb2_grpc
 from rgpu_server.daemon import run_loop
+from rgpu_server.descriptors import raise_limit
 from rgpu_server.identity.access_tokens import existing_access_tokens
 from rgpu_server.identity.authenticator import Authenticator
 from rgpu_server.observe.metrics import Metrics
@@ -188,6 +189,7 @@ def tickets_of(config: ManagerConfig) -> Tickets:
 
 def serve(config: ManagerConfig) -> None:
     """Runs a manager in this process until a signal; errors as `ManagerServer.run`."""
+    raise_limit()  # each connection is a file, and strangers may hold many
     for endpoint in unencrypted(config) if config.identity.tokens else ():
         log.warning(
             "access tokens come to %s unencrypted: a tls: address keeps them secret", endpoint

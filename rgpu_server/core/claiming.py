@@ -11,7 +11,7 @@ from rgpu_server.core.lease import Joined
 from rgpu_server.core.line import WORTH_WAITING, Line, Waiter, for_who_waits
 from rgpu_server.core.model import Code, LeaseKey, Refusal, RefusedError
 from rgpu_server.core.shortage import UNTIL_A_LEASE_ENDS
-from rgpu_server.core.waiting import Waiting
+from rgpu_server.core.waiting import Waiting, crowded_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,11 +117,25 @@ class Claiming:
             self._open(event, now)
             return
         try:
-            self._waiting.come(event)
+            self._come(event)
         except RefusedError as error:
             self._out.add(do.RefuseClaim(event.claim, error.refusal))
             return
         self._settling[event.claim] = (event, now + self._policy.settle_seconds)
+
+    def _come(self, event: on.ClaimRequested) -> None:
+        """Counts a claim that waits from now on; RefusedError if it may not."""
+        leaves = self._waiting.come(event)
+        if leaves is not None:
+            self._give_up(leaves.claim)
+            self._out.add(do.RefuseClaim(leaves.claim, crowded_out(leaves)))
+
+    def _give_up(self, claim: int) -> None:
+        """Removes a claim from those that wait, if it is one of them."""
+        self._settled(claim)
+        waiter = self.line.leave(claim)
+        if waiter is not None:
+            self._waiting.go(waiter.event)
 
     def _settled(self, claim: int) -> None:
         """Removes the claim from those that settle, if it is one of them."""
@@ -145,7 +159,7 @@ class Claiming:
             if event.wait_seconds <= 0:
                 raise RefusedError(why.code, _with_wait(why.sentence))
             possible = self._possible(event)
-            self._waiting.come(event)
+            self._come(event)
         except RefusedError as error:
             self._out.add(do.RefuseClaim(event.claim, error.refusal))
             return
@@ -213,10 +227,7 @@ class Claiming:
             )
 
     def _left(self, event: on.ClaimLeft, now: float) -> None:
-        self._settled(event.claim)
-        waiter = self.line.leave(event.claim)
-        if waiter is not None:
-            self._waiting.go(waiter.event)
+        self._give_up(event.claim)
         if event.claim in self._held:
             self._let_go(event.claim, now)
 

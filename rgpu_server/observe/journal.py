@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rgpu_common.crowds import FairStore
 from rgpu_common.texts import one_line
 from rgpu_common.units import PPM, format_bytes, format_share
 from rgpu_server.observe.lease_log import PRINTED
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     Fields = Mapping[str, str | float | None]
 
-# The most entries, and the most of one tenant: its events do not take the room of others'.
+# The most entries, and the most of one tenant: its events do not take the room of others'. Where
+# several tenants have filled it, the one with the most loses its oldest entry.
 MOST_ENTRIES = 1024
 MOST_OF_TENANT = 256
 _MOST_CHARACTERS = 500
@@ -54,11 +55,10 @@ class Journal:
     def __init__(self, wall: Callable[[], float] = time.time) -> None:
         self._wall = wall
         self._number = 0
-        # By number, the oldest first; and the numbers of each tenant's entries.
-        self._entries: dict[int, Entry] = {}
-        self._of: dict[str, deque[int]] = {}
+        # By number.
+        self._entries: FairStore[int, Entry] = FairStore(MOST_ENTRIES)
         # Tenant and lease of each lease and session that an event has named.
-        self._owners: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
+        self._owners: FairStore[tuple[str, str], tuple[str, str]] = FairStore(_MOST_OWNERS)
 
     def happened(self, event: str, fields: Fields) -> None:
         """Hears an event (audit.Listener)."""
@@ -68,7 +68,7 @@ class Journal:
         session = int(fields.get("session") or 0)
         for key in (("lease", lease), ("session", str(session))):
             if key[1] not in ("", "0"):
-                known = self._owners.get(key, ("", ""))
+                known = self._owners.get(key) or ("", "")
                 tenant, lease = tenant or known[0], lease or known[1]
         self._remember(tenant, lease, session)
         self._number += 1
@@ -82,20 +82,8 @@ class Journal:
                 yield entry
 
     def _keep(self, entry: Entry) -> None:
-        self._entries[entry.number] = entry
-        numbers = self._of.setdefault(entry.tenant, deque())
-        numbers.append(entry.number)
-        if entry.tenant and len(numbers) > MOST_OF_TENANT:
-            self._forget(self._entries[numbers[0]])
-        elif len(self._entries) > MOST_ENTRIES:
-            self._forget(next(iter(self._entries.values())))
-
-    def _forget(self, entry: Entry) -> None:
-        """Forgets the oldest entry of a tenant."""
-        numbers = self._of[entry.tenant]
-        del self._entries[numbers.popleft()]
-        if not numbers:
-            del self._of[entry.tenant]
+        most = MOST_OF_TENANT if entry.tenant else None
+        self._entries.put(entry.number, entry.tenant, entry, most)
 
     def _remember(self, tenant: str, lease: str, session: int) -> None:
         if not tenant:
@@ -103,10 +91,8 @@ class Journal:
         for key in (("lease", lease), ("session", str(session) if session else "")):
             if key[1]:
                 # The first event of a lease names its owner; a later one may be about another.
-                owner, of = self._owners.pop(key, (tenant, lease))
-                self._owners[key] = owner, of or lease
-        while len(self._owners) > _MOST_OWNERS:
-            self._owners.popitem(last=False)
+                owner, of = self._owners.get(key) or (tenant, lease)
+                self._owners.put(key, owner, (owner, of or lease))
 
 
 def _sentence(fields: Fields) -> str:

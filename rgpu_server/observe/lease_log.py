@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections import Counter, deque
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from rgpu_common.crowds import FairStore
 from rgpu_server.observe.lease_words import words_of
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class LeaseLog:
         # In the order in which the leases were first heard of.
         self._logs: dict[str, Log] = {}
         self._sessions: dict[int, str] = {}
-        self._ended: deque[str] = deque()
+        self._ended: FairStore[str, str] = FairStore(MOST_ENDED)
 
     def happened(self, event: str, fields: Fields) -> None:
         """Hears an event (audit.Listener)."""
@@ -107,14 +108,6 @@ class LeaseLog:
 
     def _end(self, lease: str, log: Log) -> None:
         log.ended = True
-        self._ended.append(lease)
-        counts = Counter(self._logs[one].key.tenant for one in self._ended)
-        tenant = log.key.tenant
-        if counts[tenant] > MOST_ENDED_OF_TENANT:
-            self._forget(next(o for o in self._ended if self._logs[o].key.tenant == tenant))
-        elif len(self._ended) > MOST_ENDED:
-            self._forget(self._ended[0])
-
-    def _forget(self, lease: str) -> None:
-        self._ended.remove(lease)
-        del self._logs[lease]
+        forgotten = self._ended.put(lease, log.key.tenant, lease, MOST_ENDED_OF_TENANT)
+        if forgotten is not None:
+            del self._logs[forgotten]

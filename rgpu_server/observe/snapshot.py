@@ -124,6 +124,10 @@ def _until(now: float, *times: float | None) -> float | None:
     return min((max(time - now, 0.0) for time in times if time is not None), default=None)
 
 
+def _remaining(lease: Lease, now: float) -> float:
+    return 0.0 if lease.ends_at is None else max(lease.ends_at - now, 0.0)
+
+
 class Observer:
     """Reads node, pages and workers; changes nothing."""
 
@@ -182,6 +186,13 @@ class Observer:
         lease = self._conductor.node.leases.get(lease_id)
         return None if lease is None else self._views([lease])[0]
 
+    def remaining_seconds(self, lease_id: str) -> float:
+        """Returns how long a lease lives from now on; 0.0: until its last session, or it is not
+        there. It costs the same however many leases there are.
+        """
+        lease = self._conductor.node.leases.get(lease_id)
+        return 0.0 if lease is None else _remaining(lease, self._conductor.clock.now())
+
     def _views(self, leases: Iterable[Lease]) -> list[LeaseView]:
         now, pages = self._conductor.clock.now(), self._conductor.pages
         shares, memories = self._conductor.node.leases.borrowing()
@@ -190,7 +201,7 @@ class Observer:
                 lease,
                 pages.usage(lease.id),
                 pages.time_used(lease.id),
-                0.0 if lease.ends_at is None else max(lease.ends_at - now, 0.0),
+                _remaining(lease, now),
                 lease.id in shares,
                 lease.id in memories,
                 _until(now, lease.reclaim_at, lease.announced_at),

@@ -125,10 +125,10 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
     ) -> lease_pb2.KeepAliveLeaseResponse:
         await self._may_touch(request.lease_id, context)
         answer = await _answered(self._control.keep_alive(request.lease_id), context)
-        view = self._observer.lease(answer.lease)
-        return lease_pb2.KeepAliveLeaseResponse(
-            remaining_seconds=view.remaining_seconds if view is not None else 0.0
-        )
+        # Not by a view of the lease: what it borrows depends on all leases, and every holder of a
+        # lease comes here again and again.
+        remaining = self._observer.remaining_seconds(answer.lease)
+        return lease_pb2.KeepAliveLeaseResponse(remaining_seconds=remaining)
 
     async def ResizeLease(
         self, request: lease_pb2.ResizeLeaseRequest, context: Context

@@ -5,11 +5,13 @@ gang of others.
 from __future__ import annotations
 
 import math
+import resource
 import secrets
+import socket
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,9 @@ DAY_SECONDS = 86400.0
 DENIED = 300
 # rgpu_server/observe/refusals.py: what is written at once of one tenant; then one a second.
 WRITTEN = 100
+FILES = 256
+# A client's preface, and SETTINGS without any.
+HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 
 
 class Cluster:
@@ -275,3 +280,36 @@ def test_no_tenant_completes_the_gang_of_another(cluster: Cluster) -> None:
         first.placed()
         second.placed()
         assert cluster.waiting() == ["team"]
+
+
+# All connections
+
+
+@contextmanager
+def few_files(count: int) -> Iterator[None]:
+    """What is started in the block may open so few files, until it asks for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_stranger_that_holds_very_many_connections_keeps_no_operator_out(tmp_path: Path) -> None:
+    """Before: the manager had as many open files as a shell gives to programs. With so many idle
+    connections, which nobody has to identify for, it accepted nobody.
+    """
+    keys = Keys(tmp_path / "tokens.toml")
+    config = tmp_path / "manager.toml"
+    config.write_text(ALWAYS)
+    options = ("--tokens", str(keys.path), "--config", str(config))
+    with ExitStack() as stack:
+        with few_files(FILES):
+            manager = stack.enter_context(ManagerProcess(*options, RGPU_TOKEN=keys.add("root")[0]))
+        host, port = manager.address.split(":")
+        for _ in range(FILES):
+            held = stack.enter_context(socket.create_connection((host, int(port)), SECONDS))
+            held.sendall(HTTP2)
+            assert held.recv(1), "the manager answers"
+        assert manager.pool()["nodes"] == []

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from cluster.samples import request
+import asyncio
+
+import pytest
+
+from cluster.samples import node, request
+from rgpu_cluster.core import events as ev
+from rgpu_cluster.core.actions import Denied
 from rgpu_cluster.core.decision import Refusal
+from rgpu_cluster.core.limits import SECOND, Limits
+from rgpu_cluster.core.line import CROWDED_OUT
+from rgpu_cluster.core.manager import Manager
+from rgpu_cluster.manager import followers
+from rgpu_cluster.manager.followers import Followers
 from rgpu_cluster.manager.ledger import MOST_DECISIONS, MOST_EVENTS, Decided, Ledger
 from rgpu_cluster.manager.reservations import MOST_ENDED, Reservations
 from rgpu_common.v1 import agent_pb2
@@ -54,3 +65,75 @@ def test_a_tenants_ended_reservations_push_out_no_other_tenants() -> None:
     assert "its time was over" in known.why_none("train", "bob", 2.0)
     assert "its time was over" in known.why_none(f"mine{2 * MOST_ENDED - 1}", "alice", 2.0)
     assert "has no reservation" in known.why_none("mine0", "alice", 2.0)
+
+
+def line_full_of(tenants: str, limits: Limits) -> Manager:
+    """A manager with no free card, and a request in line for each of these letters."""
+    manager = Manager(limits=limits)
+    manager.handle(ev.NodeReported(node("n1"), {}), SECOND)
+    manager.handle(ev.Asked(request(0, whole=True, tenant="f")), SECOND)
+    manager.handle(ev.Granted("run-0", "n1", 1, 2), SECOND)
+    for number, tenant in enumerate(tenants, 1):
+        manager.handle(ev.Asked(request(number, tenant=tenant), wait=True), SECOND)
+    return manager
+
+
+def test_tenants_that_fill_the_line_together_make_room_for_another() -> None:
+    """Before: ten tenants with 1,000 requests each kept everybody else out of the line."""
+    limits = Limits(line=6, line_per_tenant=3, silence_ns=10**9 * SECOND)
+    manager = line_full_of("ababab", limits)
+    said = manager.handle(ev.Asked(request(7, tenant="c"), wait=True), SECOND)
+    (denied,) = [action for action in said if isinstance(action, Denied)]
+    assert (denied.id, denied.why) in {("run-5", CROWDED_OUT), ("run-6", CROWDED_OUT)}
+    assert "run-7" in manager.line
+    assert len(manager.line) == 6
+    # The next one has its part, and no more.
+    manager.handle(ev.Asked(request(8, tenant="c"), wait=True), SECOND)
+    said = manager.handle(ev.Asked(request(9, tenant="c"), wait=True), SECOND)
+    assert [action.id for action in said if isinstance(action, Denied)] == ["run-9"]
+    assert [manager.line.of_tenant(tenant) for tenant in "abc"] == [2, 2, 2]
+
+
+@pytest.fixture
+def few_followers(monkeypatch: pytest.MonkeyPatch) -> Followers:
+    for name, most in (("MOST", 6), ("MOST_PER_TENANT", 3), ("OF_OPERATORS", 1)):
+        monkeypatch.setattr(followers, name, most)
+    return Followers()
+
+
+def test_tenants_that_follow_all_they_can_make_room_for_another(few_followers: Followers) -> None:
+    """Before: ten tenants with 2,000 clients each kept everybody else out, operators too."""
+    there = {number: few_followers.follow(f"run-{number}", "ab"[number % 2]) for number in range(6)}
+    assert not few_followers.why_not("run-7", "c")
+    few_followers.follow("run-7", "c")
+    over = [number for number, one in there.items() if one.why_over]
+    assert over in ([4], [5])
+    assert there[over[0]].why_over == followers.CROWDED_OUT
+    assert asyncio.run(there[over[0]].next()) is None
+    assert len(few_followers) == 6
+    # Nobody follows its request now, so the manager takes it back in a while.
+    assert few_followers.leave(f"run-{over[0]}", there[over[0]])
+
+
+def test_a_tenant_with_as_many_places_as_others_pushes_out_nobody(few_followers: Followers) -> None:
+    for number in range(6):
+        few_followers.follow(f"run-{number}", "abc"[number % 3])
+    assert "as many requests as it can" in few_followers.why_not("run-7", "c")
+    assert "as many requests as it can" not in few_followers.why_not("run-7", "d")
+    assert "tenant b follows 3" in few_followers_with_three_of_b(few_followers)
+
+
+def few_followers_with_three_of_b(few: Followers) -> str:
+    few.leave("run-0", few.follow("run-0", "a"))
+    few.follow("run-8", "b")
+    return few.why_not("run-9", "b")
+
+
+def test_operators_have_places_of_their_own(few_followers: Followers) -> None:
+    for number in range(6):
+        few_followers.follow(f"run-{number}", f"t{number}")
+    assert few_followers.why_not("run-7", "ops")
+    assert not few_followers.why_not("run-7", "ops", operator=True)
+    few_followers.follow("run-7", "ops", operator=True)
+    assert few_followers.why_not("run-8", "ops", operator=True)
+    assert len(few_followers) == 7

@@ -17,6 +17,7 @@ from rgpu_common.v1 import observe_pb2, observe_pb2_grpc
 from rgpu_common.wire.handshake import Handshake
 from rgpu_common.wire.refused import decode_refused
 from rgpu_server.config import Limits
+from rgpu_server.core.leases import LeaseBook
 from rgpu_server.core.policy import Policy
 from rgpu_server.service import observing
 
@@ -79,6 +80,28 @@ async def test_a_lease_from_grant_to_revoke(serve: Serve) -> None:
     assert [entry.lease_id for entry in listed] == [lease.lease_id]
     assert (others, after, ended) == ([], [], 0)
     assert usage[0].memory_limit_bytes == 3 * GIB
+
+
+async def test_to_keep_a_lease_alive_costs_the_same_among_many(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before: each keep-alive looked at all leases, to say what they borrow: 5 ms among 1,000."""
+    looks = []
+    borrowing = LeaseBook.borrowing
+
+    def looked(book: LeaseBook) -> Any:
+        looks.append(book)
+        return borrowing(book)
+
+    async with serve() as server:
+        request = LeaseRequest(tenant="alice", key="job", memory_bytes=GIB, ttl_seconds=60.0)
+        lease = await ask(server.tcp, lambda c: c.grant(request))
+        monkeypatch.setattr(LeaseBook, "borrowing", looked)
+        left = await ask(server.tcp, lambda c: c.keep_alive(lease.lease_id))
+        assert 55 < left <= 60
+        assert looks == []
+        await ask(server.tcp, lambda c: c.leases())
+        assert looks != []
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,27 @@ async def test_a_store_of_equal_tenants_loses_its_oldest_value() -> None:
     assert [key for key, _ in store.items()] == [2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    ("there", "newcomer", "operator", "leaves"),
+    [
+        ("", "a", True, None),
+        ("aabbb", "c", False, 4),
+        ("aabbb", "a", False, None),
+        ("aabbb", "b", False, None),
+        ("aaab", "b", False, 2),
+        ("ab", "c", False, None),
+        ("ab", "c", True, 0),
+    ],
+)
+async def test_the_newest_of_a_larger_crowd_gives_way(
+    there: str, newcomer: str, operator: bool, leaves: int | None
+) -> None:
+    crowds = Crowds[int]()
+    for number, origin in enumerate(there):
+        crowds.come(number, origin)
+    assert crowds.gives_way(newcomer, to_operator=operator) == leaves
+
+
 async def test_crowds_that_come_and_go_are_as_large_as_they_are() -> None:
     chance, crowds = random.Random(3), Crowds[int]()
     there: dict[int, str] = {}
@@ -194,15 +215,19 @@ async def test_strangers_of_one_network_do_not_push_out_another_ones() -> None:
     assert guests.here == ["slow", "flood 7", "flood 8"]
 
 
-async def test_a_tenant_with_most_places_makes_room_down_to_half() -> None:
+async def test_tenants_that_hold_all_places_together_make_room_for_another() -> None:
+    """Before: two tenants with half of the places each kept everybody else out for good."""
     guests = Guests(4)
     for number in range(4):
         assert guests.come(f"alice {number}", "192.0.2.7", "alice")
     assert guests.come("bob 0", "192.0.2.7", "bob")
     assert guests.come("bob 1", "192.0.2.7", "bob")
     assert guests.here == ["alice 2", "alice 3", "bob 0", "bob 1"]
-    # Now no tenant has more than half of the places, so none makes room.
-    assert not guests.come("carol", "192.0.2.8", "carol")
+    assert guests.come("carol", "192.0.2.8", "carol")
+    assert guests.come("dave", "192.0.2.8", "dave")
+    assert sorted(name.split()[0] for name in guests.here) == ["alice", "bob", "carol", "dave"]
+    # Now each has one place, so none makes room.
+    assert not guests.come("erin", "192.0.2.8", "erin")
 
 
 async def test_users_of_this_machine_are_told_apart() -> None:

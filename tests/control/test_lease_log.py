@@ -23,6 +23,7 @@ from rgpu_common.wire.preface import Preface
 from rgpu_server.core.model import LeaseKey
 from rgpu_server.observe.audit import tell
 from rgpu_server.observe.lease_log import (
+    MOST_ENDED,
     MOST_ENDED_OF_TENANT,
     MOST_ENTRIES,
     PRINTED,
@@ -92,6 +93,20 @@ def test_a_tenant_with_many_leases_takes_nobodys_room() -> None:
     assert log.find("b", everybody) is not None
     kept = [lease for lease in leases if log.find(lease, everybody)]
     assert kept == list(leases)[3:]
+
+
+def test_tenants_with_many_leases_together_take_nobodys_room() -> None:
+    """Before: sixteen tenants with 64 ended leases each pushed out all others'."""
+    leases = {
+        f"e-{tenant}-{n}": LeaseKey(f"eve-{tenant}", f"run-{n}")
+        for n in range(MOST_ENDED_OF_TENANT)
+        for tenant in range(20)
+    }
+    log = LeaseLog({"b": LeaseKey("bob", "job"), **leases}.get)
+    for lease in ("b", *leases):
+        log.happened("lease_ended", {"lease": lease})
+    assert log.find("b", everybody) is not None
+    assert len(list(log.all(everybody))) == MOST_ENDED
 
 
 def test_of_leases_with_one_key_the_newest_is_meant_and_only_those_that_are_seen() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from core.claim_desk import GIB, POLICY, claim, granted, node, places, refusal, session
@@ -10,7 +11,7 @@ from core.claim_desk import GIB, POLICY, claim, granted, node, places, refusal, 
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
 from rgpu_server.core.claiming import Claiming
-from rgpu_server.core.model import Amount, Code, LeaseKey, Wish
+from rgpu_server.core.model import Amount, Code, LeaseKey, Refusal, Wish
 from rgpu_server.core.node import Node
 from rgpu_server.core.policy import Policy, TenantPolicy
 from rgpu_server.core.shares import Change
@@ -166,6 +167,57 @@ def test_whoever_shows_a_credential_is_bounded_by_its_tenant_and_not_by_its_addr
         assert places(n.handle(claim(number, 1, f"tenant-{number}", wait=60), 1.0))
     refused = refusal(n.handle(claim(10, 1, "tenant-10", wait=60), 1.0))
     assert "2 claims from this address wait" in refused.sentence
+
+
+def test_tenants_that_fill_the_line_together_make_room_for_another() -> None:
+    """Before: so many colluding tenants that their bounds fill the line kept all others out."""
+    n = node(Policy(warm_workers=0, max_waiting=(6, 3, 9)))
+    n.handle(claim(1, 8), 0.0)
+    for number in range(2, 8):
+        n.handle(claim(number, 1, "eve" if number % 2 else "mallory", wait=60, proved=True), 1.0)
+    said = n.handle(claim(8, 1, "bob", wait=60, proved=True), 1.0)
+    assert places(said)[8][1] == 6
+    (left,) = [action for action in said if isinstance(action, do.RefuseClaim)]
+    assert left.claim in (6, 7)
+    assert "made room for another tenant's" in left.refusal.sentence
+    # Whoever has as many as others pushes out nobody.
+    assert places(n.handle(claim(9, 1, "bob", wait=60, proved=True), 1.0))
+    refused = refusal(n.handle(claim(10, 1, "bob", wait=60, proved=True), 1.0))
+    assert "6 claims wait in line" in refused.sentence
+
+
+def test_one_address_with_many_tenants_names_pushes_out_nobody() -> None:
+    n = node(Policy(warm_workers=0, max_waiting=(6, 3, 3), max_tenants=99))
+    n.handle(claim(1, 8), 0.0)
+    for number in range(2, 8):
+        where = "here" if number % 2 else "there"
+        n.handle(claim(number, 1, f"t{number}", wait=60, address=where), 1.0)
+    said = n.handle(claim(8, 1, "bob", wait=60, address="elsewhere"), 1.0)
+    assert 8 in places(said)
+    assert isinstance(refusal(n.handle(claim(9, 1, "t9", wait=60), 1.0)), Refusal)
+
+
+def test_a_claim_that_settles_makes_room_as_one_in_line_does() -> None:
+    n = node(Policy(warm_workers=0, max_waiting=(2, 2, 9)))
+    n.handle(claim(1, 2, "eve", key="shared", proved=True), 0.0)
+    for number in (2, 3):
+        assert n.handle(claim(number, 1, "eve", key="shared", proved=True), 0.5) == []
+    n.handle(claim(4, 6, "bob", proved=True), 0.5)
+    said = n.handle(claim(5, 1, "bob", wait=60, proved=True), 0.6)
+    assert [a.claim for a in said if isinstance(a, do.RefuseClaim)] == [3]
+    assert 5 in places(said)
+    assert refusal(n.handle(on.TimePassed(), 99.0)) is not None
+
+
+def test_an_operators_claim_has_room_among_as_many_tenants_as_places() -> None:
+    n = node(Policy(warm_workers=0, max_waiting=(4, 3, 9)))
+    n.handle(claim(1, 8), 0.0)
+    for number in range(2, 6):
+        assert places(n.handle(claim(number, 1, f"t{number}", wait=60, proved=True), 1.0))
+    refused = refusal(n.handle(claim(6, 1, "bob", wait=60, proved=True), 1.0))
+    assert "4 claims wait in line" in refused.sentence
+    mine = replace(claim(7, 1, "ops", wait=60, proved=True), operator=True)
+    assert 7 in places(n.handle(mine, 1.0))
 
 
 # The cost of an event

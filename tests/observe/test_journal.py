@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rgpu_server.observe.audit import audit, leave, listen
 from rgpu_server.observe.journal import MOST_ENTRIES, MOST_OF_TENANT, Entry, Journal
 from rgpu_server.observe.lease_log import PRINTED
@@ -65,6 +67,32 @@ def test_a_tenant_does_not_take_the_room_of_others() -> None:
     for _ in range(2 * MOST_ENTRIES):
         journal.happened("lease_refused", {"tenant": "alice", "sentence": "too much"})
     assert [entry.tenant for entry in all_of(journal)] == ["bob"] + MOST_OF_TENANT * ["alice"]
+
+
+def test_tenants_together_do_not_take_the_room_of_others() -> None:
+    """Before: four tenants with 256 entries each pushed out all others'."""
+    journal = make_journal()
+    journal.happened("lease_refused", {"tenant": "bob", "sentence": "too much"})
+    journal.happened("identity_refused", {"sentence": "no such token"})
+    for number in range(10 * MOST_OF_TENANT):
+        journal.happened("lease_refused", {"tenant": f"eve-{number % 10}"})
+    kept = all_of(journal)
+    assert [entry.tenant for entry in kept[:2]] == ["bob", ""]
+    assert len(kept) == MOST_ENTRIES
+
+
+def test_tenants_with_many_leases_do_not_take_the_names_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before: enough of them had the server forget whose an old lease was."""
+    monkeypatch.setattr("rgpu_server.observe.journal._MOST_OWNERS", 64)
+    journal = make_journal()
+    journal.happened("lease_granted", {"lease": "lease-bob", "tenant": "bob"})
+    for number in range(200):
+        tenant = f"eve-{number % 10}"
+        journal.happened("lease_granted", {"lease": f"lease-{number}", "tenant": tenant})
+    journal.happened("lease_ended", {"lease": "lease-bob"})
+    assert all_of(journal)[-1].tenant == "bob"
 
 
 def test_all_entries_are_bounded() -> None:
