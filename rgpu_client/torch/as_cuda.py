@@ -85,9 +85,8 @@ def _starting(start: Any) -> Any:
 
 def _renamed(value: Any) -> Any:
     if isinstance(value, str):
-        if value == "cuda" or value.startswith("cuda:"):
-            return "rgpu" + value.removeprefix("cuda")
-    elif isinstance(value, torch.device) and kind_of(value) == "cuda":
+        return scripts.renamed(value)
+    if isinstance(value, torch.device) and kind_of(value) == "cuda":
         return torch.device("rgpu", value.index) if value.index is not None else _device
     return value
 

@@ -138,7 +138,7 @@ def get_rng_state(device: Any = "rgpu") -> Any:
 
 def set_rng_state(new_state: Any, device: Any = "rgpu") -> None:
     """Sets the state of the device's random numbers."""
-    generators.set_state(new_state)
+    generators.default.set_state(new_state)
 
 
 def _is_in_bad_fork() -> bool:

@@ -6,6 +6,7 @@ device. Seeds travel in the order of the operations.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -32,11 +33,11 @@ class RemoteGenerator(_Plain):  # type: ignore[misc,valid-type]
         return _Plain.__new__(cls, "cpu")
 
     def __init__(self, device: Any = None) -> None:
-        self._seed = _DEFAULT_SEED
+        self._seed: int | None = _DEFAULT_SEED
         self._issuer = issuer = session.current()
         self._id = issuer.new_id()
         template = issuer.template("generator", "rgpu::generator", [_VALUE], {}, 1)
-        issuer.run(template, (self._seed,), (self._id,))
+        issuer.run(template, (_DEFAULT_SEED,), (self._id,))
         _known[self._cdata] = self
 
     @property
@@ -46,17 +47,20 @@ class RemoteGenerator(_Plain):  # type: ignore[misc,valid-type]
 
     def manual_seed(self, seed: int) -> RemoteGenerator:
         """See `torch.Generator.manual_seed`."""
-        self._seed = seed
-        _seed(session.current(), self._id, seed)
+        self._seed = unsigned(seed)
+        _seed(session.current(), self._id, self._seed)
         return self
 
     def seed(self) -> int:
         """See `torch.Generator.seed`."""
-        self.manual_seed(_Plain().seed())
-        return self._seed
+        chosen: int = _Plain().seed()
+        self.manual_seed(chosen)
+        return chosen
 
     def initial_seed(self) -> int:
         """See `torch.Generator.initial_seed`."""
+        if self._seed is None:
+            self._seed = _seed_in(get_state(self._id))
         return self._seed
 
     def get_state(self) -> Any:
@@ -65,14 +69,13 @@ class RemoteGenerator(_Plain):  # type: ignore[misc,valid-type]
 
     def set_state(self, state: Any) -> RemoteGenerator:
         """See `torch.Generator.set_state`."""
+        self._seed = None
         set_state(state, self._id)
         return self
 
     def clone_state(self) -> RemoteGenerator:
         """Returns a generator with the same state."""
-        made = RemoteGenerator()
-        made._seed = self._seed
-        return made.set_state(self.get_state())
+        return RemoteGenerator().set_state(self.get_state())
 
     def __del__(self) -> None:
         if hasattr(self, "_id"):
@@ -117,27 +120,52 @@ class _Default:
 
     def __init__(self) -> None:
         self._given: int | None = None
+        # None: only the node knows, because nothing was given, or a state.
+        self._seed: int | None = None
 
     def seed(self, seed: int) -> None:
         """Seeds it in the session, and in a session that is opened later.
 
         A forked child does not have the session. A worker of a `DataLoader` is one, and seeds.
         """
-        self._given = seed
+        self._given = self._seed = unsigned(seed)
         if session.issuer is not None and not session.issuer.forked:
             self.begin(session.issuer)
 
     def initial_seed(self) -> int:
-        """Returns the seed that was given, or PyTorch's own."""
-        return _DEFAULT_SEED if self._given is None else self._given
+        """Returns the seed that was given, or that the node's generator began with."""
+        if self._seed is None:
+            self._seed = _seed_in(get_state())
+        return self._seed
+
+    def set_state(self, state: Any) -> None:
+        """Sets the state, which has a seed of its own."""
+        self._seed = None
+        set_state(state)
 
     def begin(self, issuer: Issuer) -> None:
         """Seeds it in a new session as the program has said before."""
+        self._seed = self._given
         if self._given is not None:
             _seed(issuer, None, self._given)
 
 
 default = _Default()
+
+
+def unsigned(seed: Any) -> int:
+    """Returns a seed as PyTorch keeps it: -1 is 0xffff_ffff_ffff_ffff.
+
+    Raises:
+        ValueError: it has more than 64 bits.
+    """
+    found: int = _Plain().manual_seed(seed).initial_seed()
+    return found
+
+
+def _seed_in(state: Any) -> int:
+    """A state begins with its seed, the CPU's and a GPU's."""
+    return int.from_bytes(bytes(state[:8].tolist()), sys.byteorder)
 
 
 def get_state(generator: int | None = None) -> Any:

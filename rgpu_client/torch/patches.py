@@ -38,6 +38,7 @@ def install() -> None:
     for name in _WRITING:
         script = torch.jit.RecursiveScriptModule
         setattr(script, name, _told_or(getattr(script, name)))
+    torch.jit.load = _moved_or(torch.jit.load)
     wrapper = torch._TorchCompileInductorWrapper
     wrapper.__call__ = _eager_or(wrapper.__call__)
 
@@ -146,6 +147,31 @@ def _told_or(original: Any) -> Any:
         return original(self, *arguments, **keywords)
 
     return save
+
+
+def _moved_or(original: Any) -> Any:
+    """PyTorch's C++ reads tensors into memory, so a script module is read here and then moved."""
+
+    @functools.wraps(original)
+    def load(f: Any, map_location: Any = None, *arguments: Any, **keywords: Any) -> Any:
+        where = torch.device(map_location) if isinstance(map_location, str) else map_location
+        if where is None or kind_of(where) != "rgpu":
+            return original(f, map_location, *arguments, **keywords)
+        return _moved(original(f, "cpu", *arguments, **keywords), where)
+
+    return load
+
+
+def _moved(module: Any, where: Any) -> Any:
+    """Returns a script module with its tensors moved. Tensors that are shared stay so."""
+    known: dict[Any, Any] = {}
+    for part in module.modules():
+        own = (part.named_parameters, part.named_buffers)
+        for name, one in [pair for named in own for pair in named(recurse=False)]:
+            if one not in known:
+                known[one] = one.detach().to(where).requires_grad_(one.requires_grad)
+            setattr(part, name, known[one])
+    return module
 
 
 def _eager_or(original: Any) -> Any:

@@ -13,6 +13,7 @@ from rgpu_client.torch import (
     patches,
     processes,
     registry,
+    safetensors_files,
     untyped,
 )
 from rgpu_client.torch.package import torch
@@ -32,6 +33,7 @@ def _install() -> Any:
     processes.install()
     patches.install()
     accelerator.install()
+    safetensors_files.install()
     torch.__future__.set_swap_module_params_on_conversion(True)
     return torch.device("rgpu", 0)
 

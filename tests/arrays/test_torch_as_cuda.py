@@ -121,6 +121,88 @@ for model in (Model(), Model().cuda()):
     print(torch.jit.script(model)(x).sum().item())
 print(torch.jit.script(automatic)(torch.ones(1, 3)).dtype, torch.jit.script(kind)(x))
 """
+MOVES = """
+import io
+import torch
+
+def moved(x: torch.Tensor, name: str):
+    i, where = 0, "cuda" if x.dim() else "cpu"
+    named = x.to("cuda"), x.cuda(), x.to(name), x.to(where), x.to(device="cuda:0")
+    made = (
+        torch.zeros(1, device="cuda"), torch.ones(1, device=torch.device("cuda", 0)),
+        torch.ones(1, device=f"cuda:{i}"), torch.ones(1, device="cuda" if x.dim() else "cpu"),
+    )
+    return named, made, x.to("cpu"), x.device.type == "cuda"
+
+def same(x: torch.Tensor, name: str):
+    return x.to("cuda").add_(1), x.to(name).add_(1), x.cuda().add_(1)
+
+def second(x: torch.Tensor):
+    return x.to("cuda:1")
+
+def other(x: torch.Tensor, names: list[str]):
+    return torch.zeros(1, device=names[0] + ":0")
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+        self.last.weight = self.first.weight
+
+    def forward(self, x):
+        return self.last(self.first(self.cuda(x.cuda()))) + torch.zeros(2, device="cuda")
+
+    def cuda(self, x):
+        return x + 1
+
+x = torch.ones(2)
+named, made, here, on_cuda = torch.jit.script(moved)(x, "cuda")
+print({str(one.device) for one in (*named, *made)}, here.device, on_cuda)
+y = x.to("cuda")
+torch.jit.script(same)(y, "cuda")
+print(y.tolist(), x.tolist())
+for call in (lambda: torch.jit.script(second)(x), lambda: torch.jit.script(other)(x, ["cuda"])):
+    try:
+        print(call())
+    except RuntimeError as error:
+        print("invalid device ordinal: rgpu:1" in str(error), "a script uses the device cuda" in str(error))
+model, file = Model(), io.BytesIO()
+torch.jit.save(torch.jit.script(model), file)
+file.seek(0)
+again = torch.jit.load(file, map_location="cuda")
+wanted = model.last(model.first(x + 1))
+print(torch.allclose(again(x).cpu(), wanted), again.first.weight.requires_grad, again.first.weight.device)
+with torch.no_grad():
+    again.first.weight.zero_()
+print(again.last.weight.sum().item())
+print(torch.jit.trace(lambda x: x.cuda() + torch.zeros(2, device="cuda"), x)(x).device)
+"""
+SEEDS = """
+import torch
+
+def seeds():
+    return torch.cuda.initial_seed(), torch.initial_seed()
+
+torch.manual_seed(5)
+torch.cuda.manual_seed(7)
+state = torch.cuda.get_rng_state()
+print(seeds())
+torch.cuda.manual_seed(-1)
+print(seeds())
+torch.cuda.set_rng_state(state)
+with torch.random.fork_rng():
+    torch.manual_seed(9)
+    print(seeds())
+print(seeds())
+generator, other = torch.Generator("cuda"), torch.Generator("cuda").manual_seed(-2)
+print(generator.initial_seed(), other.initial_seed() == torch.Generator().manual_seed(-2).initial_seed())
+print(generator.set_state(other.manual_seed(4).get_state()).initial_seed(), generator.clone_state().initial_seed())
+for one in (torch.Generator(), generator, torch.cuda):
+    try:
+        one.manual_seed(1 << 64)
+    except ValueError as error:
+        print(error, seeds())
+"""
 ACCELERATOR = """
 import torch
 x, chosen = torch.ones(1 << 10, device="cuda"), torch.accelerator
@@ -225,6 +307,38 @@ def test_scripts_see_the_device_as_cuda(tmp_path: Path) -> None:
         "3.0",
         "15.0",
         "torch.bfloat16 15",
+    ]
+
+
+@pytest.mark.slow
+def test_scripts_move_and_make_tensors_where_they_say_cuda(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(MOVES)
+    said = output("-c", START, str(program), str(Path(__file__).parent.parent)).splitlines()
+    assert said == [
+        "{'rgpu:0'} cpu False",
+        "[4.0, 4.0] [1.0, 1.0]",
+        "True False",
+        "False True",
+        "True True rgpu:0",
+        "0.0",
+        "rgpu:0",
+    ]
+
+
+@pytest.mark.slow
+def test_seeds_are_told_as_those_of_a_gpu(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(SEEDS)
+    said = output("-c", START, str(program), str(Path(__file__).parent.parent)).splitlines()
+    assert said == [
+        "(7, 5)",
+        f"({(1 << 64) - 1}, 5)",
+        "(9, 9)",
+        "(7, 5)",
+        "67280421310721 True",
+        "4 4",
+        *["Overflow when unpacking long long (7, 5)"] * 3,
     ]
 
 

@@ -310,6 +310,36 @@ def test_libraries_save_all_weights(tmp_path: Path) -> None:
     assert there == here
 
 
+OPENED = """
+import sys, torch, safetensors, safetensors.torch as files
+
+path, x = sys.argv[1] + "/a.safetensors", torch.arange(4.0).to(DEVICE)
+files.save_file({"a": x}, path)
+for device in (DEVICE, DEVICE + ":0", 0, "rgpu", "rgpu:0", x.device, str(x.device)):
+    with safetensors.safe_open(path, framework="pt", device=device) as file:
+        found = [file.get_tensor("a"), file.get_slice("a")[:], files.load_file(path, device=device)["a"]]
+        print({str(one.device) for one in found}, all(torch.equal(one, x) for one in found))
+        print(isinstance(file, safetensors.safe_open))
+for device in (1, "rgpu:1"):
+    try:
+        files.load_file(path, device=device)
+    except RuntimeError as error:
+        print(error)
+print(files.load_file(path)["a"].device)
+"""
+
+
+@pytest.mark.slow
+@needs("accelerate")
+@pytest.mark.parametrize("device", ["rgpu", "cuda"])
+def test_safetensors_opens_files_on_the_device(tmp_path: Path, device: str) -> None:
+    assert run(tmp_path, device, OPENED).splitlines() == [
+        *["{'rgpu:0'} True", "True"] * 7,
+        *["invalid device ordinal: rgpu:1; there is one device, rgpu:0"] * 2,
+        "cpu",
+    ]
+
+
 # A language model with tied weights: trained from a loader, saved, loaded in all ways, sampled.
 LANGUAGE = """
 import sys, torch

@@ -18,6 +18,18 @@ from rgpu_common.variables import KNOWN, meant_by, misspelt
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("cudaspec", "netprobe", "rgpu_client", "rgpu_common", "rgpu_emu", "rgpu_server")
+# What NVIDIA documents: the chapter on environment variables of the CUDA programming guide, and the
+# guides of MPS, CUDA-GDB and CUPTI.
+DOCUMENTED = """
+    CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER CUDA_MANAGED_FORCE_DEVICE_ALLOC CUDA_CACHE_DISABLE
+    CUDA_CACHE_PATH CUDA_CACHE_MAXSIZE CUDA_FORCE_PTX_JIT CUDA_DISABLE_PTX_JIT CUDA_FORCE_JIT
+    CUDA_DISABLE_JIT CUDA_FORCE_PRELOAD_LIBRARIES CUDA_LAUNCH_BLOCKING CUDA_DEVICE_MAX_CONNECTIONS
+    CUDA_DEVICE_MAX_COPY_CONNECTIONS CUDA_SCALE_LAUNCH_QUEUES CUDA_GRAPHS_USE_NODE_PRIORITY
+    CUDA_DEVICE_WAITS_ON_EXCEPTION CUDA_DEVICE_DEFAULT_PERSISTING_L2_CACHE_PERCENTAGE_LIMIT
+    CUDA_AUTO_BOOST CUDA_DISABLE_PERF_BOOST CUDA_MODULE_LOADING CUDA_MODULE_DATA_LOADING
+    CUDA_BINARY_LOADER_THREAD_COUNT CUDA_LOG_FILE CUDA_MPS_* CUDA_ENABLE_COREDUMP_ON_EXCEPTION
+    CUDA_INJECTION64_PATH
+"""
 # Names of macros, and a prefix that code puts names behind.
 _NO_VARIABLES = re.compile(
     r"RGPU_(EXPORT|FIND|UNARY|BINARY|ABI|ENUM_\w+|CUDA_ABI\w*|RELEASE|TLS_)?"
@@ -67,6 +79,12 @@ def test_the_page_names_the_variables_of_cuda_that_each_seam_reads() -> None:
     assert arrays == {"CUDA_LAUNCH_BLOCKING"}
     row = next(line for line in effective.splitlines() if "`CUDA_LAUNCH_BLOCKING`" in line)
     assert "`--arrays` and `--torch`" in row
+
+
+def test_the_page_has_every_variable_of_the_driver_once() -> None:
+    tables = (ROOT / "docs/reference/client.md").read_text().split("NVIDIA's driver reads")[1]
+    rows = [line.split("|")[1] for line in tables.splitlines() if line.startswith("| `CUDA_")]
+    assert sorted(re.findall(r"`(CUDA_[A-Z0-9_*]+)`", "".join(rows))) == sorted(DOCUMENTED.split())
 
 
 def _cuda_variables(path: Path) -> set[str]:
