@@ -121,7 +121,7 @@ def _named(value: Any) -> Any:
         return ast.copy_location(made, value)
     if isinstance(value, ast.Name) and _strings and value.id in _strings[-1]:
         func = ast.copy_location(ast.Attribute(value, "replace", value.ctx), value)
-        words = [ast.copy_location(ast.Constant(one), value) for one in ("cuda", "rgpu")]
+        words: list[Any] = [ast.copy_location(ast.Constant(one), value) for one in ("cuda", "rgpu")]
         return ast.copy_location(ast.Call(func, words, []), value)
     return value
 
