@@ -13,7 +13,7 @@ import pytest
 from helpers.counts import ALL, runs_all
 from helpers.ends import WrongEndError, watch
 from helpers.needs import CONTAINERS, Needing, required
-from helpers.order import Durations, place
+from helpers.order import Durations, place, shuffled
 from helpers.telling import note_test
 from helpers.turns import Turns
 from helpers.undisturbed import (
@@ -45,6 +45,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--write-longest", action="store_true", help="write tests/longest.txt from this run"
+    )
+    parser.addoption(
+        "--shuffle",
+        metavar="WORD",
+        help="run files, and the tests of each, in an order of this word",
     )
     parser.addoption("--run-compat", action="store_true", help="also run what `make compat` needs")
     parser.addoption(
@@ -105,6 +110,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if left_out:
             config.hook.pytest_deselected(items=left_out)
             items[:] = [item for item in items if not item.get_closest_marker("full")]
+    if word := config.getoption("--shuffle"):
+        items.sort(key=lambda item: shuffled(item, word))
+        return
     longest_first = hasattr(config, "workerinput")
     items.sort(key=lambda item: place(item, longest_first=longest_first))
 

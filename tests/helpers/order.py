@@ -5,6 +5,7 @@ alone last.
 from __future__ import annotations
 
 import functools
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,18 @@ def place(item: pytest.Item, *, longest_first: bool) -> tuple[bool, int]:
     """
     seconds = longest().get(item.nodeid.partition("::")[0], 0) if longest_first else 0
     return must_be_alone(item), -seconds
+
+
+def shuffled(item: pytest.Item, word: str) -> tuple[bool, bytes, bytes]:
+    """Returns a key to sort tests by that puts files, and the tests of a file, in an order that
+    only the word decides: all processes of a run have the same.
+    """
+    path = item.nodeid.partition("::")[0]
+    return must_be_alone(item), _drawn(word, path), _drawn(word, item.nodeid)
+
+
+def _drawn(*words: str) -> bytes:
+    return hashlib.sha256("\0".join(words).encode()).digest()
 
 
 @functools.cache

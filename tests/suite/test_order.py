@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,6 +45,24 @@ def test_files_that_take_long_start_first_and_those_alone_last() -> None:
     assert [items.index(one) for one in ordered] == [3, 2, 0, 1]
     ordered = sorted(items, key=lambda one: order.place(one, longest_first=False))
     assert [items.index(one) for one in ordered] == [0, 2, 3, 1]
+
+
+def test_a_word_decides_an_order_that_keeps_files_together() -> None:
+    items = [item(f"tests/{file}.py") for file in "abcdefgh" for _ in range(3)]
+    for number, one in enumerate(items):
+        one.nodeid += str(number)
+    items.append(item("tests/last.py", "alone"))
+
+    def files(word: str) -> list[str]:
+        ordered = sorted(items, key=lambda one: order.shuffled(one, word))
+        return [one.nodeid.partition("::")[0] for one in ordered]
+
+    first, second = files("one"), files("another")
+    assert first != second
+    assert sorted(first) == sorted(second)
+    for found in (first, second):
+        assert found[-1] == "tests/last.py"
+        assert len([1 for a, b in pairwise(found) if a != b]) == 8
 
 
 def test_the_table_is_written_from_a_run(table: Path) -> None:
