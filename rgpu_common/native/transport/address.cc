@@ -113,7 +113,7 @@ bool DecodeEnd(std::string* text) {
   if (size < 3 || (*text)[size - 3] != '%') return false;
   const std::string digits = text->substr(size - 2);
   if (CountOf(digits, IsHex) != digits.size()) return false;
-  text->resize(size - 3);
+  text->erase(size - 3);
   text->push_back(static_cast<char>(std::stoi(digits, nullptr, 16)));
   return true;
 }
@@ -135,7 +135,7 @@ bool TakeEnd(std::string* text) {
   if (code < kLeast[bytes - 1]) return false;
   for (const auto& [first, last, taken] : kTakenFor) {
     if (code < first || code > last) continue;
-    text->resize(text->size() - bytes);
+    text->erase(text->size() - bytes);
     if (taken != 0) text->push_back(static_cast<char>(taken + static_cast<int>(code - first)));
     return true;
   }
