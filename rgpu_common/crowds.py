@@ -73,7 +73,12 @@ class Crowds(Generic[T]):
         return next(iter(self._crowds.get(origin, ())), None)
 
     def gives_way(self, newcomer: str, *, to_operator: bool = False) -> T | None:
-        """Returns the newest guest of the origin with the most guests; None: nobody gives way.
+        """Returns the newest guest of the origin with the most guests; None: nobody gives way."""
+        origin = self.yields(newcomer, to_operator=to_operator)
+        return None if origin is None else next(reversed(self._crowds[origin]))
+
+    def yields(self, newcomer: str, *, to_operator: bool = False) -> str | None:
+        """Returns the origin with the most guests, one of which gives way; None: nobody does.
 
         For what costs its owner something to lose: of two origins that have as many guests none
         gives way to the other, and afterwards the newcomer's has no more guests than the one that
@@ -85,8 +90,7 @@ class Crowds(Generic[T]):
         if self._largest < (1 if to_operator else self.count(newcomer) + 2):
             return None
         others = (origin for origin in self._sizes[self._largest] if origin != newcomer)
-        origin = next(others, None)
-        return None if origin is None else next(reversed(self._crowds[origin]))
+        return next(others, None)
 
     def _resize(self, origin: str, before: int, now: int) -> None:
         if before:

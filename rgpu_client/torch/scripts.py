@@ -98,6 +98,8 @@ def _here(call: Any) -> Any:
         where = ast.copy_location(ast.Constant("rgpu:0"), call)
         where.end_col_offset = where.col_offset
         return ast.copy_location(ast.Call(func, [where], call.keywords), call)
+    if _is_own(call.func):
+        return call
     if name in ("to", "device") and arguments:
         arguments = [_named(arguments[0]), *arguments[1:]]
     keywords = [
@@ -107,6 +109,12 @@ def _here(call: Any) -> Any:
         for one in call.keywords
     ]
     return ast.copy_location(ast.Call(call.func, arguments, keywords), call)
+
+
+def _is_own(function: Any) -> bool:
+    """Whether the program's own function is called: it translates what it uses itself."""
+    own = getattr(getattr(function, "value", None), "id", "") == "self"
+    return own or isinstance(function, ast.Name)
 
 
 def _named(value: Any) -> Any:

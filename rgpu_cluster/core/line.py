@@ -178,9 +178,13 @@ class Line:
 
     def gives_way(self, tenant: str) -> str | None:
         """Returns the request that leaves a full line for one of a tenant that has fewer: the
-        newest of the tenant with the most; None: this tenant has about as many.
+        newest of the tenant with the most; None: this tenant has about as many. A request that is
+        in line again, because its place was lost, is as old as it was.
         """
-        return self._tenants.gives_way(tenant)
+        largest = self._tenants.yields(tenant)
+        if largest is None:
+            return None
+        return max(ages[-1] for (_, of), ages in self._queues.items() if of == largest)[-1]
 
     def add(self, entry: Entry) -> None:
         """Adds a request. It asks for its best alternative again."""

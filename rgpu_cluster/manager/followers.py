@@ -107,10 +107,12 @@ class Followers:
         self._forget(request)
 
     def leave(self, request: str, follower: Follower) -> bool:
-        """Removes a client. Returns whether nobody follows the request now."""
+        """Removes a client. Returns whether nobody follows the request now. A client whose place
+        another one got has no say, also when that one has left.
+        """
         if self._of.get(request) is follower:
             self._forget(request)
-        return request not in self._of
+        return request not in self._of and follower.why_over != ANOTHER
 
     def tell(self, request: str, state: cluster_pb2.SubmitResponse) -> None:
         """Tells the client that follows the request, if there is one."""

@@ -32,8 +32,11 @@ int rgpu_lease_page_valid(const void* page) { return rgpu::lease::IsPage(AsPage(
 int rgpu_lease_charge(void* page, uint32_t slot, uint64_t bytes) {
   return rgpu::lease::Charge(AsPage(page), slot, bytes) ? 1 : 0;
 }
-int rgpu_lease_charge_later(void* page, uint32_t slot, uint64_t bytes) {
-  return rgpu::lease::ChargeLater(AsPage(page), slot, bytes) ? 1 : 0;
+int rgpu_lease_await_charge(void* page, uint32_t slot, uint64_t bytes) {
+  rgpu::lease::Page* lease = AsPage(page);
+  const auto charge = [&] { return rgpu::lease::TryCharge(lease, slot, bytes); };
+  const bool fits = bytes <= lease->memory_limit_bytes.load();
+  return fits && rgpu::lease::WaitForOthers(lease, slot, charge) ? 1 : 0;
 }
 int rgpu_lease_await_room(void* page, uint32_t slot, uint64_t bytes) {
   const rgpu::lease::Page* lease = AsPage(page);

@@ -375,6 +375,8 @@ class Engine:
         except _FailedError as failed:
             self._refuse(request, failed.failure)
         else:
+            # The wait was no work of the session's operations.
+            self._since = time.monotonic_ns()
             self._answer([request, _OK, self._worked, room])
 
     def _roomy(self, size: int, beside: int) -> int:

@@ -7,12 +7,15 @@ import fcntl
 import os
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rgpu_server.arrays.places_file import PlacesFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+_LOOK_SECONDS: Final = 0.5
 
 
 class Places:
@@ -66,25 +69,45 @@ class Places:
         with self._changed:
             if not self._waits:
                 for at in range(count):
-                    with contextlib.suppress(BlockingIOError, PermissionError):
-                        fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
+                    if self._lock_now(at):
                         return at
                 # Those that wait are spread over the places, so none waits for all the others.
                 self._at = os.getpid() % count
                 threading.Thread(target=self._wait, name="place", daemon=True).start()
                 self._waits = True
             self._wanted = True
-            self._changed.wait_for(lambda: not self._waits, left)
+            found = self._wait_for_thread(left)
             self._wanted = False
+            if found:
+                return 0
             if self._waits:
                 raise RuntimeError(
                     f"the kernel waited {seconds:g} s for other compilations of the same tenant, "
-                    f"of which {count} run at a time: compile less at once, or ask the operator to "
-                    "set emulated.compiler_processes higher"
+                    f"of which {self._count()} run at a time: compile less at once, or ask the "
+                    "operator to set emulated.compiler_processes higher"
                 )
             if self._error is not None:
                 raise self._error
             return self._at
+
+    def _lock_now(self, at: int) -> bool:
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def _wait_for_thread(self, left: float) -> bool:
+        """Waits until the thread has its place. Returns True if it has the first one without it:
+        the burst may end while the thread waits for another place, and then only the first is
+        there.
+        """
+        until = time.monotonic() + left
+        while self._waits and (rest := until - time.monotonic()) > 0:
+            self._changed.wait_for(lambda: not self._waits, min(rest, _LOOK_SECONDS))
+            if self._waits and self._at >= self._count() and self._lock_now(0):
+                return True
+        return False
 
     def _wait(self) -> None:
         error = None

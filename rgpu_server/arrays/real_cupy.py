@@ -64,7 +64,8 @@ class RealCupy(CupyLibrary):
     def room(self, size: int, beside: int) -> int:
         """See `Library.room`. What the pool keeps for later counts as room."""
         kept = int(self._pool.free_bytes())
-        if size and not self._ledger.await_room(max(0, size + beside - kept)):
+        more = size + beside - kept
+        if size and more > 0 and not self._ledger.await_room(more):
             full = self._cupy.cuda.memory.OutOfMemoryError
             raise full(size, int(self._pool.total_bytes()), self._ledger.limit)
         return self._ledger.room + kept

@@ -71,10 +71,11 @@ class Waiting:
 
 def crowded_out(event: ClaimRequested) -> Refusal:
     """Returns what a claim is told that leaves for one of another tenant."""
+    whose = f"of tenant {event.tenant!r}" if event.proved else "from this address"
     return Refusal(
         Code.SERVER_FULL,
-        f"as many claims wait as the server allows, most of them of tenant {event.tenant!r}: its "
-        "newest made room for another tenant's; try again when one has been served",
+        f"as many claims wait as the server allows, most of them {whose}: the newest of these made "
+        "room for another client's; try again when one has been served",
     )
 
 

@@ -39,9 +39,9 @@ class Places:
         """Gives a connection a place; returns False if there is none.
 
         If all places are taken, a connection without an admitted call is closed: one of the origin
-        that has the most of those. Legitimate clients make a call at once. If all have made one,
-        the tenant that holds most places loses its oldest connection, unless that is its only one.
-        So tenants that fill all places together keep nobody out.
+        that has the most of those. Legitimate clients make a call at once. If all have made one, a
+        connection of a tenant that holds more than half of all places is closed. No smaller tenant
+        gives way: the newcomer may be anybody, and would cost others their connections.
         """
         own = caller.uid is not None and is_own_uid(caller.uid)
         if len(self._guests) >= self._count + _OWN_PLACES * own:
@@ -58,7 +58,7 @@ class Places:
 
     def _hog(self) -> str | None:
         who, held = Counter(g.known for g in self._guests.values()).most_common(1)[0]
-        if held == 1:
+        if held <= max(self._count // 2, 1):
             return None
         return next(address for address, guest in self._guests.items() if guest.known == who)
 

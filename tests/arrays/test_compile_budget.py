@@ -7,14 +7,16 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from helpers.waiting import wait_until
 
 from rgpu_emu import compile_sandbox
+from rgpu_emu.compile_schedule import Bounds
 from rgpu_server import session_compilers
 from rgpu_server.arrays import nvrtc_server
 from rgpu_server.arrays.places import Places
@@ -34,8 +36,10 @@ template <long K> struct Tree<0, K> { static constexpr long any = K; };
 __global__ void f(long* x) { *x = Tree<60, 1>::any; }
 """
 
+# Has a place until it hears something.
 HOLDS = (
-    "import fcntl, sys; fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX, 1); print(flush=True); input()"
+    "import fcntl, sys; fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX, 1, int(sys.argv[2])); "
+    "print(flush=True); input()"
 )
 
 
@@ -70,16 +74,30 @@ def test_what_is_spent_fills_again_at_a_quarter_of_a_processor(file: int) -> Non
     assert shared.spent() == 0.0
 
 
-def test_beyond_the_burst_there_is_one_place(file: int) -> None:
-    # Locks are a process's own, so another one has to have the first place.
-    places, shared = Places(file), PlacesFile(file)
+@contextmanager
+def held(file: int, place: int) -> Iterator[None]:
+    """Another process has a place: locks are a process's own."""
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDS, f"{file}"],
+        [sys.executable, "-c", HOLDS, f"{file}", f"{place}"],
         pass_fds=(file,), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"\n"
+        yield
+    finally:
+        holder.communicate(b"\n")
+
+
+def waits_for_nothing(places: Places) -> bool:
+    """Whether no thread will touch the file any more."""
+    with places._changed:
+        return not places._waits
+
+
+def test_beyond_the_burst_there_is_one_place(file: int) -> None:
+    places, shared = Places(file), PlacesFile(file)
+    with held(file, 0):
         with places.place(60):
             pass
         shared.spend(110.0)
@@ -88,8 +106,31 @@ def test_beyond_the_burst_there_is_one_place(file: int) -> None:
             places.place(0.01),
         ):
             pass
-    finally:
-        holder.communicate(b"\n")
+    wait_until(lambda: waits_for_nothing(places))
+
+
+def test_who_waits_for_a_place_that_is_there_no_more_gets_the_first(
+    file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The burst ends while a job has each place. The one at the first place ends."""
+    places = Places(file)
+    monkeypatch.setattr(os, "getpid", lambda: 1)  # which decides what is waited for
+    with held(file, 1):
+        with held(file, 0):
+            got = threading.Event()
+
+            def take() -> None:
+                with places.place(60):
+                    got.set()
+
+            thread = threading.Thread(target=take)
+            thread.start()
+            wait_until(lambda: places._waits)
+            assert places._at == 1
+            PlacesFile(file).spend(110.0)
+        thread.join(60)
+        assert got.is_set()
+    wait_until(lambda: waits_for_nothing(places))
 
 
 def test_who_waited_for_a_place_beyond_the_first_waits_again_once_the_burst_is_over(
@@ -136,16 +177,19 @@ def test_a_source_whose_client_has_gone_is_charged() -> None:
     try:
         compiler.share(file)
         compiler.compile(SOURCE, "k.cu", [])
+        # So much that it does not fill again meanwhile.
+        PlacesFile(file).spend(50.0)
+        begun, before = time.monotonic(), PlacesFile(file).spent()
         threading.Thread(target=lost, args=(compiler,), daemon=True).start()
         wait_until(lambda: bool(jobs(compiler)))
         job = jobs(compiler)[0]
         wait_until(lambda: compile_sandbox.processor_seconds(job) > 0.2)
-        before = PlacesFile(file).spent()
         used = compile_sandbox.processor_seconds(job)
         compiler._lost()
         compiler._process.wait(60)
-        # A quarter of the time that has passed has filled again.
-        assert PlacesFile(file).spent() > min(before, used) / 2
+        now = PlacesFile(file).spent()
+        refilled = Bounds.refill * (time.monotonic() - begun)
+        assert now > before + used / 2 - refilled
     finally:
         compiler.close()
         os.close(file)

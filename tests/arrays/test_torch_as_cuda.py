@@ -143,6 +143,12 @@ def second(x: torch.Tensor):
 def other(x: torch.Tensor, names: list[str]):
     return torch.zeros(1, device=names[0] + ":0")
 
+def chosen(x: torch.Tensor, device: str) -> str:
+    return device
+
+def asks(x: torch.Tensor):
+    return chosen(x, device="cuda"), chosen(x, "cuda")
+
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -158,6 +164,8 @@ class Model(torch.nn.Module):
 x = torch.ones(2)
 named, made, here, on_cuda = torch.jit.script(moved)(x, "cuda")
 print({str(one.device) for one in (*named, *made)}, here.device, on_cuda)
+# A program's own function gets what the program says.
+print(torch.jit.script(asks)(x))
 y = x.to("cuda")
 torch.jit.script(same)(y, "cuda")
 print(y.tolist(), x.tolist())
@@ -317,6 +325,7 @@ def test_scripts_move_and_make_tensors_where_they_say_cuda(tmp_path: Path) -> No
     said = output("-c", START, str(program), str(Path(__file__).parent.parent)).splitlines()
     assert said == [
         "{'rgpu:0'} cpu False",
+        "('cuda', 'cuda')",
         "[4.0, 4.0] [1.0, 1.0]",
         "True False",
         "False True",

@@ -94,6 +94,16 @@ def test_tenants_that_fill_the_line_together_make_room_for_another() -> None:
     assert [manager.line.of_tenant(tenant) for tenant in "abc"] == [2, 2, 2]
 
 
+def test_a_request_that_is_in_line_again_is_as_old_as_it_was() -> None:
+    manager = line_full_of("ababab", Limits(line=6, line_per_tenant=3, silence_ns=10**9 * SECOND))
+    for number in (1, 2):
+        entry = manager.line.get(f"run-{number}")
+        assert entry is not None
+        manager.line.remove(f"run-{number}")
+        manager.line.add(entry)
+    assert manager.line.gives_way("c") in ("run-5", "run-6")
+
+
 @pytest.fixture
 def few_followers(monkeypatch: pytest.MonkeyPatch) -> Followers:
     for name, most in (("MOST", 6), ("MOST_PER_TENANT", 3), ("OF_OPERATORS", 1)):
@@ -113,6 +123,14 @@ def test_tenants_that_follow_all_they_can_make_room_for_another(few_followers: F
     assert len(few_followers) == 6
     # Nobody follows its request now, so the manager takes it back in a while.
     assert few_followers.leave(f"run-{over[0]}", there[over[0]])
+
+
+def test_a_client_whose_place_another_one_got_has_no_say(few_followers: Followers) -> None:
+    """It may learn of its end when the other one's program runs already."""
+    cut_off, back = few_followers.follow("run-1", "a"), few_followers.follow("run-1", "a")
+    assert cut_off.why_over == followers.ANOTHER
+    assert few_followers.leave("run-1", back)
+    assert not few_followers.leave("run-1", cut_off)
 
 
 def test_a_tenant_with_as_many_places_as_others_pushes_out_nobody(few_followers: Followers) -> None:

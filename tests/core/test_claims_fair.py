@@ -179,7 +179,7 @@ def test_tenants_that_fill_the_line_together_make_room_for_another() -> None:
     assert places(said)[8][1] == 6
     (left,) = [action for action in said if isinstance(action, do.RefuseClaim)]
     assert left.claim in (6, 7)
-    assert "made room for another tenant's" in left.refusal.sentence
+    assert "made room for another client's" in left.refusal.sentence
     # Whoever has as many as others pushes out nobody.
     assert places(n.handle(claim(9, 1, "bob", wait=60, proved=True), 1.0))
     refused = refusal(n.handle(claim(10, 1, "bob", wait=60, proved=True), 1.0))

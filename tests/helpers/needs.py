@@ -78,7 +78,9 @@ def cuda_headers(version: str = r"13\d{3}") -> Path | None:
     ]  # fmt: skip
     for home in filter(None, homes):
         header = Path(home) / "include" / "cuda.h"
-        if header.is_file() and re.search(
+        # PyTorch's packages have cuda.h alone.
+        whole = header.is_file() and header.with_name("cudaProfiler.h").is_file()
+        if whole and re.search(
             rf"#define CUDA_VERSION {version}\b",
             header.read_text(encoding="utf-8", errors="replace"),
         ):

@@ -283,7 +283,12 @@ bool ArrayPool::Charge(uint64_t bytes) {
   if (TryCharge(page_, slot_, bytes)) return true;
   TrimLocked();
   Publish();
-  return ChargeLater(page_, slot_, bytes);
+  // The session has the device meanwhile, so this does not wait for frees that may be on their way.
+  // The client has asked before whether there is room, and that question waits for them.
+  const bool fits = bytes <= page_->memory_limit_bytes.load();
+  const auto charge = [&] { return TryCharge(page_, slot_, bytes); };
+  if (fits && WaitForOthers(page_, slot_, charge, 0)) return true;
+  return lease::Charge(page_, slot_, bytes);  // counts the refusal
 }
 
 void ArrayPool::TrimLocked() {

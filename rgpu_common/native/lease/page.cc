@@ -190,19 +190,20 @@ uint64_t FreeingByOthers(const Page* page, uint32_t slot) {
   return sum;
 }
 
-uint64_t PatienceWithOthers(const Page* page, uint32_t slot) {
+uint64_t PatienceWithOthers(const Page* page, uint32_t slot, uint64_t posted_ns) {
   if (slot >= kSlots) return 0;
   if (CreditOfOthers(page, slot) != 0) return kReturnedCreditNs;
   if (UsedBytes(page) <= page->slots[slot].used_bytes.load()) return 0;
-  return FreeingByOthers(page, slot) != 0 ? kPendingFreeNs : kPostedFreeNs;
+  return FreeingByOthers(page, slot) != 0 ? kPendingFreeNs : posted_ns;
 }
 
-bool WaitForOthers(Page* page, uint32_t slot, const std::function<bool()>& enough) {
+bool WaitForOthers(Page* page, uint32_t slot, const std::function<bool()>& enough,
+                   uint64_t posted_ns) {
   base::WaitedTime waited(base::NowNs());
   bool asked = false;
   for (;;) {
     // Read before `enough`: what comes back in between is found.
-    const uint64_t patience = PatienceWithOthers(page, slot);
+    const uint64_t patience = PatienceWithOthers(page, slot, posted_ns);
     if (enough()) return true;
     if (waited.Over(base::NowNs(), patience)) return false;
     if (!asked && CreditOfOthers(page, slot) != 0) {
@@ -211,12 +212,6 @@ bool WaitForOthers(Page* page, uint32_t slot, const std::function<bool()>& enoug
     }
     nanosleep(&kOthersPause, nullptr);
   }
-}
-
-bool ChargeLater(Page* page, uint32_t slot, uint64_t bytes) {
-  const bool fits = bytes <= page->memory_limit_bytes.load();
-  if (fits && WaitForOthers(page, slot, [&] { return TryCharge(page, slot, bytes); })) return true;
-  return Charge(page, slot, bytes);  // counts the refusal
 }
 
 void SetCredit(Page* page, uint32_t slot, uint64_t bytes) {
