@@ -19,6 +19,7 @@ GIB = 1 << 30
 # The readers that need to be told of which lease.
 OF_A_LEASE = (
     "lease", "tenant_of", "held_bytes", "compiling", "seams", "used_bytes", "time_used", "processes",
+    "remaining_seconds",
 )  # fmt: skip
 
 

@@ -78,7 +78,8 @@ def test_pause_and_resume(server: Server, visitor: Visitor) -> None:
     found = lease(server, "pausing")
     assert found is not None
     assert found.state == lease_pb2.LEASE_STATE_PAUSED
-    visitor.page.locator(".badge", has_text="paused").wait_for()
+    # Not the event "lease paused".
+    visitor.page.get_by_text("paused", exact=True).wait_for()
     visitor.order("Resume")
     visitor.says("goes on")
     found = lease(server, "pausing")
