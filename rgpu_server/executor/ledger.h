@@ -37,7 +37,7 @@ class Ledger {
   // for it.
   void SetCredit(uint64_t bytes) { lease::SetCredit(page_, slot_, bytes); }
   bool OthersHaveCredit() const { return lease::CreditOfOthers(page_, slot_) != 0; }
-  void WantCredit() { lease::WantCredit(page_); }
+  void AskOthers(uint32_t pass) { lease::AskOthers(page_, slot_, pass); }
   uint32_t credit_wanted() const { return lease::CreditWanted(page_); }
   void WaitCreditWanted(uint32_t seen) const { lease::WaitCreditWanted(page_, seen); }
   uint64_t limit() const { return page_->memory_limit_bytes.load(std::memory_order_relaxed); }

@@ -82,7 +82,7 @@ CUresult MemoryAccount::ChargeNow(uint64_t bytes) {
 // Asks this program, and the others of the lease, for credit that they have not used.
 void MemoryAccount::RecallCredit() {
   credit_.Recall();
-  if (ledger_.OthersHaveCredit()) ledger_.WantCredit();
+  ledger_.AskOthers(0);
   executor_.FlushNotices();
 }
 
@@ -104,11 +104,12 @@ uint64_t MemoryAccount::Patience(bool frees) const {
 bool MemoryAccount::ChargeLater(uint64_t bytes, bool frees) {
   const struct timespec pause = {0, 250'000};
   base::WaitedTime waited(base::NowNs());
-  for (;;) {
+  for (uint32_t pass = 0;; ++pass) {
     // Read before TryCharge: what comes back in between makes the charge succeed.
     const uint64_t patience = Patience(frees);
     if (ledger_.TryCharge(bytes)) return true;
     if (waited.Over(base::NowNs(), patience)) return false;
+    ledger_.AskOthers(pass);
     executor_.Unlocked([&] { return nanosleep(&pause, nullptr); });
   }
 }

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <thread>
 #include <vector>
 
 #include "rgpu_common/native/base/clock.h"
@@ -93,6 +94,24 @@ TEST(lease, who_wants_credit_wakes_the_others) {
   WantCredit(page.get());
   WaitFor(child, 0);
   WaitCreditWanted(page.get(), seen);  // returns at once
+}
+
+// What another process frees may become its credit after it was asked for what it had.
+TEST(lease, who_waits_for_memory_asks_again) {
+  const SharedPage page(100);
+  Count(page.get(), 1, 90);
+  SetCredit(page.get(), 1, 40);
+  std::thread other([&] {
+    WaitCreditWanted(page.get(), 0);
+    Release(page.get(), 1, 40);
+    SetCredit(page.get(), 1, 50);
+    WaitCreditWanted(page.get(), CreditWanted(page.get()));
+    Release(page.get(), 1, 50);
+    SetCredit(page.get(), 1, 0);
+  });
+  CHECK(WaitForOthers(page.get(), 0, [&] { return TryCharge(page.get(), 0, 95); }));
+  other.join();
+  CHECK_EQ(UsedBytes(page.get()), 95U);
 }
 
 TEST(lease, slots_are_claimed_and_cleared) {

@@ -22,6 +22,7 @@ namespace {
 constexpr uint64_t kLockNs = 2'000'000'000;
 constexpr int kSpins = 64;
 constexpr int kSteadyReads = 100;
+constexpr uint32_t kPassesPerAsk = 64;
 constexpr timespec kOthersPause = {0, 1'000'000};
 constexpr timespec kLockPause = {0, 50'000};
 
@@ -197,19 +198,19 @@ uint64_t PatienceWithOthers(const Page* page, uint32_t slot, uint64_t posted_ns)
   return FreeingByOthers(page, slot) != 0 ? kPendingFreeNs : posted_ns;
 }
 
+void AskOthers(Page* page, uint32_t slot, uint32_t pass) {
+  if (pass % kPassesPerAsk == 0 && CreditOfOthers(page, slot) != 0) WantCredit(page);
+}
+
 bool WaitForOthers(Page* page, uint32_t slot, const std::function<bool()>& enough,
                    uint64_t posted_ns) {
   base::WaitedTime waited(base::NowNs());
-  bool asked = false;
-  for (;;) {
+  for (uint32_t pass = 0;; ++pass) {
     // Read before `enough`: what comes back in between is found.
     const uint64_t patience = PatienceWithOthers(page, slot, posted_ns);
     if (enough()) return true;
     if (waited.Over(base::NowNs(), patience)) return false;
-    if (!asked && CreditOfOthers(page, slot) != 0) {
-      WantCredit(page);
-      asked = true;
-    }
+    AskOthers(page, slot, pass);
     nanosleep(&kOthersPause, nullptr);
   }
 }

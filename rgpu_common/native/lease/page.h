@@ -135,6 +135,9 @@ inline constexpr uint64_t kReturnedCreditNs = base::kSecond;
 // nothing. One of them may have freed memory and then told this process. Its free is either under
 // way to its worker, for at most `posted_ns`, or it has arrived and waits for work on the device.
 uint64_t PatienceWithOthers(const Page* page, uint32_t slot, uint64_t posted_ns = kPostedFreeNs);
+// Worker: asks the others for their credit, now and then in a loop that waits for memory. pass: 0
+// in the first one. What they free meanwhile may become credit after they were asked.
+void AskOthers(Page* page, uint32_t slot, uint32_t pass);
 // Worker: waits until `enough` returns true, for as long as the others may give memory back, and
 // asks for their credit. Returns what `enough` returned last.
 bool WaitForOthers(Page* page, uint32_t slot, const std::function<bool()>& enough,
