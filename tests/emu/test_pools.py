@@ -95,7 +95,8 @@ def test_memory_freed_in_one_stream_is_not_used_early_in_another(cuda: Device) -
         "cuMemAllocFromPoolAsync", MIB, pool, second
     )  # all of the pool: follows the free
     cuda("cuMemsetD8Async", again, 2, MIB, second)
-    assert cuda.result("cuStreamQuery", second) == 600
+    found = cuda.result("cuStreamQuery", second)
+    assert found == 600, found
     let_go(cuda, flag)
     cuda("cuCtxSynchronize")
     assert bytes((ctypes.c_ubyte * MIB).from_address(pinned)) == b"\x01" * MIB
