@@ -12,9 +12,10 @@ from rgpu_common.parts import native_library
 class Ledger:
     """One session's slot of a lease's page. Callable in any thread; sizes are bytes.
 
-    Another session of the lease may have freed memory and then told this one. So `await_charge` and
-    `await_room` wait for what is on its way (`PatienceWithOthers` of native/lease/page.h). They are
-    called without the lease's turn: the device would be idle meanwhile.
+    Another session of the lease may have freed memory and then told this one. So a refusal waits
+    for what is on its way (`PatienceWithOthers` of native/lease/page.h). A question for room does
+    so without the lease's turn. An operation has the turn, and the lease pays for the wait; the
+    client asks before it, but for what it has freed itself.
     """
 
     def __init__(self, address: int, slot: int) -> None:
@@ -23,12 +24,8 @@ class Ledger:
         self._page, self._slot = address, slot
 
     def charge(self, size: int) -> bool:
-        """Charges so much if the lease has room for it. False: nothing is charged."""
-        return size == 0 or bool(self._native.rgpu_lease_charge(self._page, self._slot, size))
-
-    def await_charge(self, size: int) -> bool:
         """Charges so much as soon as the lease has room for it. False: nothing is charged."""
-        return bool(self._native.rgpu_lease_await_charge(self._page, self._slot, size))
+        return size == 0 or bool(self._native.rgpu_lease_await_charge(self._page, self._slot, size))
 
     def await_room(self, size: int) -> bool:
         """Returns whether the sessions of the lease may allocate so much."""
@@ -69,7 +66,6 @@ def native() -> Any:
     library: Any = ctypes.CDLL(str(native_library()))
     page, u32, u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
     for name, result, arguments in (
-        ("charge", ctypes.c_int, [page, u32, u64]),
         ("await_charge", ctypes.c_int, [page, u32, u64]),
         ("await_room", ctypes.c_int, [page, u32, u64]),
         ("count", None, [page, u32, u64]),

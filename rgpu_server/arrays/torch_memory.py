@@ -30,9 +30,6 @@ class Ledger(Protocol):
     def charge(self, size: int) -> bool:
         """Takes `size` bytes. Returns False, and takes nothing, if the lease has no room."""
 
-    def await_charge(self, size: int) -> bool:
-        """The same, but may wait for room."""
-
     def release(self, size: int) -> None:
         """Gives `size` bytes back."""
 
@@ -68,7 +65,7 @@ class Accounts:
     def room(self, size: int, beside: int) -> int:
         """See `Library.room`."""
         if size:
-            if not self._ledger.await_charge(size + beside):
+            if not self._ledger.charge(size + beside):
                 raise self.full(size)
             self._ledger.release(size + beside)
         return self._ledger.room

@@ -23,9 +23,6 @@ class Quota:
         self._left -= size
         return True
 
-    def await_charge(self, size: int) -> bool:
-        return self.charge(size)
-
     def release(self, size: int) -> None:
         self._left += size
 

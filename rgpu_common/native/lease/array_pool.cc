@@ -283,11 +283,11 @@ bool ArrayPool::Charge(uint64_t bytes) {
   if (TryCharge(page_, slot_, bytes)) return true;
   TrimLocked();
   Publish();
-  // The session has the device meanwhile, so this does not wait for frees that may be on their way.
-  // The client has asked before whether there is room, and that question waits for them.
+  // The session has the device meanwhile, and pays for that time. The client asks for room before
+  // most allocations, without the device, but it does not ask for what it has freed itself.
   const bool fits = bytes <= page_->memory_limit_bytes.load();
   const auto charge = [&] { return TryCharge(page_, slot_, bytes); };
-  if (fits && WaitForOthers(page_, slot_, charge, 0)) return true;
+  if (fits && WaitForOthers(page_, slot_, charge)) return true;
   return lease::Charge(page_, slot_, bytes);  // counts the refusal
 }
 

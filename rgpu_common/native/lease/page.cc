@@ -191,23 +191,22 @@ uint64_t FreeingByOthers(const Page* page, uint32_t slot) {
   return sum;
 }
 
-uint64_t PatienceWithOthers(const Page* page, uint32_t slot, uint64_t posted_ns) {
+uint64_t PatienceWithOthers(const Page* page, uint32_t slot) {
   if (slot >= kSlots) return 0;
   if (CreditOfOthers(page, slot) != 0) return kReturnedCreditNs;
   if (UsedBytes(page) <= page->slots[slot].used_bytes.load()) return 0;
-  return FreeingByOthers(page, slot) != 0 ? kPendingFreeNs : posted_ns;
+  return FreeingByOthers(page, slot) != 0 ? kPendingFreeNs : kPostedFreeNs;
 }
 
 void AskOthers(Page* page, uint32_t slot, uint32_t pass) {
   if (pass % kPassesPerAsk == 0 && CreditOfOthers(page, slot) != 0) WantCredit(page);
 }
 
-bool WaitForOthers(Page* page, uint32_t slot, const std::function<bool()>& enough,
-                   uint64_t posted_ns) {
+bool WaitForOthers(Page* page, uint32_t slot, const std::function<bool()>& enough) {
   base::WaitedTime waited(base::NowNs());
   for (uint32_t pass = 0;; ++pass) {
     // Read before `enough`: what comes back in between is found.
-    const uint64_t patience = PatienceWithOthers(page, slot, posted_ns);
+    const uint64_t patience = PatienceWithOthers(page, slot);
     if (enough()) return true;
     if (waited.Over(base::NowNs(), patience)) return false;
     AskOthers(page, slot, pass);

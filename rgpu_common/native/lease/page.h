@@ -133,15 +133,14 @@ inline constexpr uint64_t kPendingFreeNs = 500 * base::kMillisecond;
 inline constexpr uint64_t kReturnedCreditNs = base::kSecond;
 // Worker: how long a refusal may wait for other processes of the lease, in ns. 0: they hold
 // nothing. One of them may have freed memory and then told this process. Its free is either under
-// way to its worker, for at most `posted_ns`, or it has arrived and waits for work on the device.
-uint64_t PatienceWithOthers(const Page* page, uint32_t slot, uint64_t posted_ns = kPostedFreeNs);
+// way to its worker, or it has arrived and waits for work on the device.
+uint64_t PatienceWithOthers(const Page* page, uint32_t slot);
 // Worker: asks the others for their credit, now and then in a loop that waits for memory. pass: 0
 // in the first one. What they free meanwhile may become credit after they were asked.
 void AskOthers(Page* page, uint32_t slot, uint32_t pass);
 // Worker: waits until `enough` returns true, for as long as the others may give memory back, and
 // asks for their credit. Returns what `enough` returned last.
-bool WaitForOthers(Page* page, uint32_t slot, const std::function<bool()>& enough,
-                   uint64_t posted_ns = kPostedFreeNs);
+bool WaitForOthers(Page* page, uint32_t slot, const std::function<bool()>& enough);
 // Worker: sets how many of its charged bytes are credit that the program has not used.
 void SetCredit(Page* page, uint32_t slot, uint64_t bytes);
 // Worker: the sum of the credit of all slots but `slot`.
