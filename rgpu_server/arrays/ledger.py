@@ -25,7 +25,10 @@ class Ledger:
 
     def charge(self, size: int) -> bool:
         """Charges so much as soon as the lease has room for it. False: nothing is charged."""
-        return size == 0 or bool(self._native.rgpu_lease_await_charge(self._page, self._slot, size))
+        own = self._page, self._slot, size
+        # The second one counts the refusal.
+        charge = self._native.rgpu_lease_charge
+        return size == 0 or bool(self._native.rgpu_lease_await_charge(*own) or charge(*own))
 
     def await_room(self, size: int) -> bool:
         """Returns whether the sessions of the lease may allocate so much."""
@@ -66,6 +69,7 @@ def native() -> Any:
     library: Any = ctypes.CDLL(str(native_library()))
     page, u32, u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
     for name, result, arguments in (
+        ("charge", ctypes.c_int, [page, u32, u64]),
         ("await_charge", ctypes.c_int, [page, u32, u64]),
         ("await_room", ctypes.c_int, [page, u32, u64]),
         ("count", None, [page, u32, u64]),
