@@ -283,9 +283,7 @@ def test_threads_that_a_program_starts_say_cuda_too(said: list[str]) -> None:
 
 @pytest.mark.slow
 def test_what_a_program_asks_about_cuda_is_true_of_the_node(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(NAMES)
-    said = output("-c", START, str(program), str(Path(__file__).parent.parent)).splitlines()
+    said = lines_of(NAMES, tmp_path)
     assert said == [
         "cuda cuda cpu torch.cuda.FloatTensor",
         "1 0 1",
@@ -304,11 +302,16 @@ def test_what_a_program_asks_about_cuda_is_true_of_the_node(tmp_path: Path) -> N
     ]
 
 
+def lines_of(text: str, folder: Path) -> list[str]:
+    """Runs a program from a file, because TorchScript reads its text, and returns its lines."""
+    program = folder / "program.py"
+    program.write_text(text)
+    return output("-c", START, str(program), str(Path(__file__).parent.parent)).splitlines()
+
+
 @pytest.mark.slow
 def test_scripts_see_the_device_as_cuda(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(SCRIPTS)
-    said = output("-c", START, str(program), str(Path(__file__).parent.parent)).splitlines()
+    said = lines_of(SCRIPTS, tmp_path)
     assert said == [
         f"{('cuda',) * 5} (True, False, True) True False 3",
         f"{('cpu',) * 5} (False, True, False) False False 3",
@@ -320,9 +323,7 @@ def test_scripts_see_the_device_as_cuda(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_scripts_move_and_make_tensors_where_they_say_cuda(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(MOVES)
-    said = output("-c", START, str(program), str(Path(__file__).parent.parent)).splitlines()
+    said = lines_of(MOVES, tmp_path)
     assert said == [
         "{'rgpu:0'} cpu False",
         "('cuda', 'cuda')",
@@ -337,9 +338,7 @@ def test_scripts_move_and_make_tensors_where_they_say_cuda(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_seeds_are_told_as_those_of_a_gpu(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(SEEDS)
-    said = output("-c", START, str(program), str(Path(__file__).parent.parent)).splitlines()
+    said = lines_of(SEEDS, tmp_path)
     assert said == [
         "(7, 5)",
         f"({(1 << 64) - 1}, 5)",
@@ -353,9 +352,7 @@ def test_seeds_are_told_as_those_of_a_gpu(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_a_program_asks_the_accelerator_is_answered_by_the_node(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(ACCELERATOR)
-    said = output("-c", START, str(program), str(Path(__file__).parent.parent)).splitlines()
+    said = lines_of(ACCELERATOR, tmp_path)
     assert said == [
         "cuda True",
         "4096 4096 4096",
