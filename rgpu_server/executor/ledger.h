@@ -41,8 +41,6 @@ class Ledger {
   uint32_t credit_wanted() const { return lease::CreditWanted(page_); }
   void WaitCreditWanted(uint32_t seen) const { lease::WaitCreditWanted(page_, seen); }
   uint64_t limit() const { return page_->memory_limit_bytes.load(std::memory_order_relaxed); }
-  // Charged to this session.
-  uint64_t own() const { return page_->slots[slot_].used_bytes.load(std::memory_order_relaxed); }
   // Charged to the lease.
   uint64_t used() const { return lease::UsedBytes(page_); }
   // The same without credit.
