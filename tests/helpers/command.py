@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 # For servers of tests that do not test isolation. These tests also run in containers that give
 # processes no network namespace. A machine that has all measures still isolates the processes.
 WEAK_ISOLATION = "--allow-weak-isolation=network-namespace,landlock,own-user"
+_SECONDS = 60
 
 
 def rgpu_command() -> str:
@@ -39,6 +43,34 @@ def run_rgpu_in(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=_SECONDS,
         check=False,
     )
+
+
+@contextmanager
+def running(said: str, *words: str) -> Iterator[str]:
+    """Runs a command that says `said` once it works. It ends with success at SIGTERM.
+
+    Yields:
+        Its first line.
+    """
+    # A file, because a full pipe would stop a command that logs much.
+    with tempfile.TemporaryFile("w+") as errors, subprocess.Popen(
+        [rgpu_command(), *words], stdout=subprocess.PIPE, stderr=errors, text=True, cwd="/"
+    ) as process:  # fmt: skip
+
+        def told() -> str:
+            errors.seek(0)
+            return errors.read()
+
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert said in line, line or told()
+            yield line
+            process.terminate()
+            assert process.wait(_SECONDS) == 0, told()
+            assert "Traceback" not in told()
+        finally:
+            process.kill()

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import ssl
 import subprocess
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from helpers import pki
-from helpers.command import rgpu_command
+from helpers.command import rgpu_command, running
 from helpers.kube_deploy import BASE, apply
 from helpers.kube_objects import Space, make
 from helpers.kubernetes import ControlPlane
@@ -39,25 +36,6 @@ def failed(*words: str, **environment: str) -> str:
     (line,) = done.stderr.splitlines()[-1:]
     assert "Traceback" not in done.stderr
     return line
-
-
-@contextmanager
-def running(said: str, *words: str) -> Iterator[str]:
-    """A command that runs until SIGTERM, and then ends with success; yields its first line."""
-    process = subprocess.Popen([rgpu_command(), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               text=True, cwd="/")  # fmt: skip
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert said in line, line or process.communicate(timeout=SECONDS)[1]
-        yield line
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=SECONDS)
-        assert process.returncode == 0, errors
-        assert "Traceback" not in errors
-    finally:
-        process.kill()
-        process.communicate(timeout=SECONDS)
 
 
 def tls_words() -> tuple[str, ...]:

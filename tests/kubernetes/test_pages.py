@@ -5,7 +5,6 @@ say, with a real manager, real daemons and our webhook and controllers for the w
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
 from datetime import datetime, timedelta, timezone
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from helpers import https, pages
-from helpers.command import rgpu_command
+from helpers.command import running
 from helpers.kube_deploy import BASE, apply
 from helpers.kube_objects import Space, card, make, node, publish
 from helpers.kubernetes import ControlPlane
@@ -267,14 +266,12 @@ def test_pods_with_our_words_get_the_same(here: Space, manager: ManagerProcess) 
 def controllers(plane: ControlPlane, here: Space) -> Iterator[Space]:
     """The controllers for SharePods and ElasticGPUClaims, with the rights of the admin."""
     words = ("--share-pods", "--elastic-gpu", "--kubeconfig", str(plane.kubeconfig_file("admin")))
-    process = subprocess.Popen([rgpu_command(), "legacy-controllers", *words], cwd="/")
-    try:
-        yield here
-    finally:
-        with suppress(ApiError):
-            here.client.delete(kinds.Class, "shared")
-        process.terminate()
-        assert process.wait(SECONDS) == 0
+    with running("the legacy controllers work", "legacy-controllers", *words):
+        try:
+            yield here
+        finally:
+            with suppress(ApiError):
+                here.client.delete(kinds.Class, "shared")
 
 
 @pytest.mark.full
