@@ -6,12 +6,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from rgpu_client.settings import configured_server
 from rgpu_common.command import OK, Command
 from rgpu_common.errors import MissingPartError, RgpuError
 
@@ -56,11 +54,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _print_leases() -> None:
     """Prints the ids and keys of leases. Without an answer there is nothing to complete."""
-    from rgpu_client.control import ControlClient
+    from rgpu_client.cluster.servers import default_servers
 
     with contextlib.suppress(RgpuError):
-        with ControlClient(configured_server(None, os.environ), _SECONDS) as client:
-            leases = client.leases()
+        answers = default_servers().ask(
+            lambda client: client.leases(), lambda server: server.client(_SECONDS)
+        )
+        leases = [lease for _, found in answers for lease in found]
         words = {word for lease in leases for word in (lease.lease_id, lease.key)}
         print("\n".join(sorted(filter(_PLAIN.fullmatch, words))))
 

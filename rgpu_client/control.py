@@ -15,7 +15,7 @@ from rgpu_common.channels import open_channel
 from rgpu_common.closing import Closing
 from rgpu_common.credentials import call_metadata
 from rgpu_common.endpoints import GrpcEndpoint, speaks_tls
-from rgpu_common.errors import RgpuError, ServerError
+from rgpu_common.errors import NotThereError, RgpuError, ServerError
 from rgpu_common.texts import one_line
 from rgpu_common.v1 import (
     device_pb2,
@@ -227,7 +227,10 @@ class ControlClient(Closing):
         return answer
 
     def log(self, lease: str = "", after: int = 0) -> log_pb2.GetLogResponse:
-        """Returns what happened to a lease, or to all leases; only what is newer than `after`."""
+        """Returns what happened to a lease, or to all leases; only what is newer than `after`.
+
+        NotThereError: it has no log of such a lease.
+        """
         request = log_pb2.GetLogRequest(lease=lease, after=after)
         answer: log_pb2.GetLogResponse = self._call(self._log.GetLog, request)
         return answer
@@ -241,7 +244,9 @@ class ControlClient(Closing):
         try:
             return method(request, timeout=self._timeout, metadata=self._metadata)
         except grpc.RpcError as error:
-            raise ServerError(one_line(self._sentence(error))) from None
+            absent = error.code() is grpc.StatusCode.NOT_FOUND
+            kind = NotThereError if absent else ServerError
+            raise kind(one_line(self._sentence(error))) from None
 
     def _sentence(self, error: Any) -> str:
         code, details = error.code(), str(error.details() or "")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rgpu_client.settings import API_SERVER_HELP, configured_server
-from rgpu_common.command import OK, Command
-from rgpu_common.tables import as_json, fitting, message_json, table, terminal_width
+from rgpu_client.cluster.servers import add_servers, servers_of
+from rgpu_client.cluster.show import waiting_lines
+from rgpu_common.command import Command
+from rgpu_common.tables import fitting, plain_groups, plain_message, terminal_width
 from rgpu_common.texts import one_line
 from rgpu_common.units import format_bytes, format_duration, format_seconds, format_share
 
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from rgpu_client.cluster.servers import Server, Servers
     from rgpu_client.control import ControlClient
-    from rgpu_common.v1.device_pb2 import ListDevicesResponse
+    from rgpu_common.v1.device_pb2 import Device, ListDevicesResponse
     from rgpu_common.v1.session_pb2 import (
         LeaseUsage,
         ListSessionsResponse,
@@ -39,87 +41,124 @@ _SESSION_TITLES = (
     "state", "seam", "program",
 )  # fmt: skip
 # Columns that a narrow terminal does not show, the first of them first.
+_DEVICE_DROPPED = ("pool", "used", "sessions", "name")
 _LEASE_DROPPED = ("refused", "peak", "tenant", "device", "limit")
 _WAITING_DROPPED = ("device", "tenant", "from", "share", "key")
 _SESSION_DROPPED = ("copied", "launches", "peak", "over", "from", "age", "seam", "pid", "state")
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--server", metavar="ADDRESS", help=API_SERVER_HELP)
+    add_servers(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
-def _client(arguments: argparse.Namespace) -> ControlClient:
-    from rgpu_client.control import ControlClient
-
-    return ControlClient(configured_server(arguments.server, os.environ))
-
-
 def _devices(arguments: argparse.Namespace) -> int:
-    with _client(arguments) as client:
-        answer = client.devices()
+    servers = servers_of(arguments)
+    answers = servers.ask(lambda client: client.devices())
     if arguments.json:
-        print(message_json(answer))
-        return OK
+        print(json.dumps(answers.plain(), indent=2))
+        return answers.complain()
+    lines = [line for server, answer in answers for line in drained_words(answer, server)]
     rows = [
-        (
-            str(device.ordinal),
-            device.name,
-            device.pool,
-            format_bytes(device.memory_bytes),
-            format_bytes(device.memory_bytes - device.leased_memory_bytes),
-            format_bytes(device.used_memory_bytes),
-            format_share(device.leased_share_ppm),
-            str(device.leases),
-            str(device.sessions),
-        )
+        servers.cells(server, _device_row(device))
+        for server, answer in answers
         for device in answer.devices
     ]
-    print("\n".join([*drained_words(answer), table(_DEVICE_TITLES, rows)]))
-    return OK
+    table_ = fitting(servers.titles(_DEVICE_TITLES), rows, _DEVICE_DROPPED, terminal_width())
+    print("\n".join([*lines, table_]))
+    return answers.complain()
+
+
+def _device_row(device: Device) -> tuple[str, ...]:
+    return (
+        str(device.ordinal),
+        device.name,
+        device.pool,
+        format_bytes(device.memory_bytes),
+        format_bytes(device.memory_bytes - device.leased_memory_bytes),
+        format_bytes(device.used_memory_bytes),
+        format_share(device.leased_share_ppm),
+        str(device.leases),
+        str(device.sessions),
+    )
+
+
+class _Running(NamedTuple):
+    """What runs on one server."""
+
+    sessions: ListSessionsResponse
+    usages: Sequence[LeaseUsage]
+    server: ListDevicesResponse
+
+    def plain(self) -> dict[str, Any]:
+        return plain_groups(
+            {
+                "sessions": self.sessions.sessions,
+                "leases": self.usages,
+                "waiting": self.sessions.waiting,
+            },
+            others_waiting=self.sessions.others_waiting,
+        )
+
+
+def _running(client: ControlClient) -> _Running:
+    return _Running(client.running(), client.usage(), client.devices())
 
 
 def _ps(arguments: argparse.Namespace) -> int:
-    with _client(arguments) as client:
-        answer, usages, server = client.running(), client.usage(), client.devices()
-    sessions, waiting = list(answer.sessions), list(answer.waiting)
+    servers = servers_of(arguments)
+    answers = servers.ask(_running)
     if arguments.json:
-        print(
-            as_json(
-                {"sessions": sessions, "leases": usages, "waiting": waiting},
-                others_waiting=answer.others_waiting,
-            )
-        )
-        return OK
-    width = terminal_width()
-    tables = ["no leases and no sessions: `rgpu run -- PROGRAM` makes one of each"]
-    if usages or sessions:
-        tables = [
-            _leases(usages, width),
+        plain = answers.plain(_Running.plain)
+        if servers.whole and servers.pool is not None:
+            plain["waiting"] = [plain_message(one) for one in servers.pool.waiting]
+            plain["others_waiting"] = servers.pool.others_waiting
+        print(json.dumps(plain, indent=2))
+        return answers.complain()
+    print("\n".join(_ps_lines(servers, list(answers), terminal_width())))
+    return answers.complain()
+
+
+def _ps_lines(
+    servers: Servers, found: Sequence[tuple[Server, _Running]], width: int | None
+) -> list[str]:
+    lines = [line for server, one in found for line in drained_words(one.server, server)]
+    leases = [(server, lease) for server, one in found for lease in one.usages]
+    sessions = [(server, session) for server, one in found for session in one.sessions.sessions]
+    if leases or sessions:
+        rows = [servers.cells(server, _session_row(one)) for server, one in sessions]
+        lines += [
+            _leases(servers, leases, width),
             "",
-            fitting(
-                _SESSION_TITLES, [_session_row(one) for one in sessions], _SESSION_DROPPED, width
-            ),
+            fitting(servers.titles(_SESSION_TITLES), rows, _SESSION_DROPPED, width),
         ]
-    print("\n".join([*drained_words(server), *tables, *_line(answer, width)]))
-    return OK
+    else:
+        lines.append("no leases and no sessions: `rgpu run -- PROGRAM` makes one of each")
+    waiting = [(server, claim) for server, one in found for claim in one.sessions.waiting]
+    lines += _line(servers, waiting, sum(one.sessions.others_waiting for _, one in found), width)
+    if servers.whole and servers.pool is not None:
+        lines += waiting_lines(servers.pool, width)
+    return lines
 
 
-def _leases(usages: Sequence[LeaseUsage], width: int | None) -> str:
+def _leases(servers: Servers, found: Sequence[tuple[Server, LeaseUsage]], width: int | None) -> str:
     """Returns the table of leases. Their ends are a column if one of them has an end."""
-    shown = len(_LEASE_TITLES) - (not any(one.HasField("ends_seconds") for one in usages))
-    rows = [_lease_row(one)[:shown] for one in usages]
-    return fitting(_LEASE_TITLES[:shown], rows, _LEASE_DROPPED, width)
+    ends = any(one.HasField("ends_seconds") for _, one in found)
+    shown = len(_LEASE_TITLES) - (not ends)
+    rows = [servers.cells(server, _lease_row(one)[:shown]) for server, one in found]
+    return fitting(servers.titles(_LEASE_TITLES[:shown]), rows, _LEASE_DROPPED, width)
 
 
-def _line(answer: ListSessionsResponse, width: int | None) -> list[str]:
-    """Returns lines about the claims that wait for room; no lines if none waits."""
+def _line(
+    servers: Servers, found: Sequence[tuple[Server, WaitingClaim]], others: int, width: int | None
+) -> list[str]:
+    """Returns lines about the claims that wait for room at servers; no lines if none waits."""
     lines = []
-    if answer.waiting:
-        rows = [_waiting_row(claim) for claim in answer.waiting]
-        lines += ["", fitting(_WAITING_TITLES, rows, _WAITING_DROPPED, width)]
-    if answer.others_waiting:
-        lines += ["", f"in line for room: {answer.others_waiting} claims of other tenants"]
+    if found:
+        rows = [servers.cells(server, _waiting_row(claim)) for server, claim in found]
+        lines += ["", fitting(servers.titles(_WAITING_TITLES), rows, _WAITING_DROPPED, width)]
+    if others:
+        lines += ["", f"in line for room: {others} claims of other tenants"]
     return lines
 
 
@@ -137,16 +176,18 @@ def _waiting_row(claim: WaitingClaim) -> tuple[str, ...]:
     )
 
 
-def drained_words(answer: ListDevicesResponse) -> list[str]:
-    """Returns lines that say that the server is drained; no lines if it is not."""
+def drained_words(answer: ListDevicesResponse, server: Server) -> list[str]:
+    """Returns lines that say that a server is drained; no lines if it is not."""
     if not answer.draining:
         return []
+    name = f"node {server.node}" if server.node else "this server"
+    undrain = f"rgpu undrain {server.node}".strip()
     ends = "continue"
     if answer.HasField("end_after_seconds"):
         ends = f"end in {format_seconds(answer.end_after_seconds)}"
     return [
-        "this server is drained: it takes no new lease and no new session, and running ones "
-        f"{ends} (`rgpu undrain` ends the drain)",
+        f"{name} is drained: it takes no new lease and no new session, and running ones {ends} "
+        f"(`{undrain}` ends the drain)",
         "",
     ]
 
@@ -197,5 +238,5 @@ def _state(session: Session) -> str:
         return "-"
 
 
-devices = Command("devices", "list what a server offers", _configure, _devices)
-ps = Command("ps", "list a server's leases and sessions, and what they use", _configure, _ps)
+devices = Command("devices", "list what a server or a cluster offers", _configure, _devices)
+ps = Command("ps", "list leases and sessions, and what they use", _configure, _ps)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
+import json
 from typing import TYPE_CHECKING
 
-from rgpu_client.settings import API_SERVER_HELP, configured_server
+from rgpu_client.cluster.naming import find_lease
+from rgpu_client.cluster.servers import add_servers, only_server, servers_of
 from rgpu_client.sizes import parse_guarantee
 from rgpu_common.command import OK, Command
-from rgpu_common.errors import ServerError, UsageError
+from rgpu_common.errors import UsageError
 from rgpu_common.sharing import POLICIES, parse_policy
-from rgpu_common.tables import as_json, fitting, table, terminal_width
+from rgpu_common.tables import fitting, plain_groups, terminal_width
 from rgpu_common.texts import one_line
 from rgpu_common.units import (
     counted,
@@ -25,18 +26,10 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
+    from rgpu_client.cluster.naming import Named
+    from rgpu_client.cluster.servers import Server, Servers
     from rgpu_client.control import ControlClient, LeaseRequest, ResizeRequest
     from rgpu_common.v1 import lease_pb2, node_pb2
-
-
-def _server_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--server", metavar="ADDRESS", help=API_SERVER_HELP)
-
-
-def _client(arguments: argparse.Namespace) -> ControlClient:
-    from rgpu_client.control import ControlClient
-
-    return ControlClient(configured_server(arguments.server, os.environ))
 
 
 def _seconds_of(option: str) -> Callable[[str], float]:
@@ -87,7 +80,7 @@ def _configure_lease(parser: argparse.ArgumentParser) -> None:
     for one in (resize, *others):
         one.add_argument("lease", metavar="LEASE", help="its id, or its key if that is unique")
     for verb in (listing, grant, resize, *others):
-        _server_option(verb)
+        add_servers(verb)
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
@@ -100,58 +93,54 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
 
 
 def _lease(arguments: argparse.Namespace) -> int:
-    with _client(arguments) as client:
-        if arguments.verb == "list":
-            return _list(client, arguments)
-        if arguments.verb == "grant":
-            lease = client.grant(_grant_request(arguments))
-            print(f"{one_line(lease.lease_id)}: {_words(lease)}")
-            return OK
-        found = _find(client, arguments.lease)
-        try:
-            print(one_line(_VERBS[arguments.verb](client, found or arguments.lease, arguments)))
-        except ServerError as error:
-            if found:
-                raise
-            raise ServerError(_unknown(arguments.lease)) from error
+    servers = servers_of(arguments)
+    if arguments.verb == "list":
+        return _list(servers, arguments)
+    if arguments.verb == "grant":
+        request = _grant_request(arguments)
+        with only_server(servers, "grant the lease on").client() as client:
+            lease = client.grant(request)
+        print(f"{one_line(lease.lease_id)}: {_words(lease)}")
+        return OK
+    _check_verb(arguments)
+    found = find_lease(servers, arguments.lease)
+    with found.server.client() as client:
+        print(one_line(_VERBS[arguments.verb](client, found, arguments)))
     return OK
-
-
-def _unknown(lease: str) -> str:
-    return f"there is no lease {lease!r}; `rgpu lease list` shows which there are"
 
 
 # Columns that a narrow terminal does not show, the first of them first.
 _DROPPED = ("weight", "priority", "policy", "tenant", "device", "sessions", "limit")
 
 
-def _list(client: ControlClient, arguments: argparse.Namespace) -> int:
-    leases = client.leases(arguments.tenant)
+def _list(servers: Servers, arguments: argparse.Namespace) -> int:
+    answers = servers.ask(lambda client: client.leases(arguments.tenant))
     if arguments.json:
-        print(as_json({"leases": leases}))
-        return OK
-    rows = [
-        (
-            lease.lease_id,
-            lease.tenant,
-            lease.key,
-            str(lease.device),
-            format_bytes(lease.quota.memory_bytes),
-            format_bytes(lease.used_memory_bytes),
-            format_share(lease.quota.share_request_ppm),
-            format_share(lease.quota.share_limit_ppm),
-            _policy_word(lease),
-            str(lease.quota.priority),
-            str(lease.quota.weight),
-            str(len(lease.session_ids)),
-            _state(lease),
-        )
-        for lease in leases
-    ]
+        print(json.dumps(answers.plain(lambda found: plain_groups({"leases": found})), indent=2))
+        return answers.complain()
+    rows = [servers.cells(server, _lease_row(one)) for server, found in answers for one in found]
     titles = ("lease", "tenant", "key", "device>", "memory>", "used>", "share>", "limit>")
     more = ("policy", "priority>", "weight>", "sessions>", "state")
-    print(fitting((*titles, *more), rows, _DROPPED, terminal_width()))
-    return OK
+    print(fitting(servers.titles((*titles, *more)), rows, _DROPPED, terminal_width()))
+    return answers.complain()
+
+
+def _lease_row(lease: lease_pb2.Lease) -> tuple[str, ...]:
+    return (
+        lease.lease_id,
+        lease.tenant,
+        lease.key,
+        str(lease.device),
+        format_bytes(lease.quota.memory_bytes),
+        format_bytes(lease.used_memory_bytes),
+        format_share(lease.quota.share_request_ppm),
+        format_share(lease.quota.share_limit_ppm),
+        _policy_word(lease),
+        str(lease.quota.priority),
+        str(lease.quota.weight),
+        str(len(lease.session_ids)),
+        _state(lease),
+    )
 
 
 def _state(lease: lease_pb2.Lease) -> str:
@@ -182,19 +171,6 @@ def _words(lease: lease_pb2.Lease) -> str:
         f"{format_share(lease.quota.share_request_ppm)}, limit "
         f"{format_share(lease.quota.share_limit_ppm)}"
     )
-
-
-def _find(client: ControlClient, text: str) -> str:
-    """Returns the id of the lease that has this id, or of the only lease that has this key.
-
-    Returns "" if there is none.
-    """
-    leases = client.leases()
-    found = [lease.lease_id for lease in leases if lease.lease_id == text]
-    found = found or [lease.lease_id for lease in leases if lease.key == text]
-    if len(found) > 1:
-        raise UsageError(f"{text!r} is the key of {', '.join(found)}: name one of them")
-    return found[0] if found else ""
 
 
 def _grant_request(arguments: argparse.Namespace) -> LeaseRequest:
@@ -239,17 +215,22 @@ def _change(arguments: argparse.Namespace, kill: bool) -> ResizeRequest:
     )
 
 
-def _resize(client: ControlClient, lease_id: str, arguments: argparse.Namespace) -> str:
+def _check_verb(arguments: argparse.Namespace) -> None:
+    """UsageError for sizes that say nothing, or that no lease has."""
     from rgpu_client.control import ResizeRequest
 
-    change = _change(arguments, arguments.kill)
-    if change == ResizeRequest(kill=arguments.kill):
+    if arguments.verb != "resize":
+        return
+    if _change(arguments, arguments.kill) == ResizeRequest(kill=arguments.kill):
         raise UsageError(
             "say what to change: --memory, --share, --limit, --policy, --priority or --weight"
         )
-    answer = client.resize(lease_id, change)
+
+
+def _resize(client: ControlClient, found: Named, arguments: argparse.Namespace) -> str:
+    answer = client.resize(found.lease.lease_id, _change(arguments, arguments.kill))
     lease = answer.lease
-    text = f"{lease_id}: {_words(lease)}"
+    text = f"{found}: {_words(lease)}"
     if answer.ended_sessions:
         return text + f"; {counted(answer.ended_sessions, 'session')} ended"
     if lease.used_memory_bytes > lease.quota.memory_bytes:
@@ -260,18 +241,19 @@ def _resize(client: ControlClient, lease_id: str, arguments: argparse.Namespace)
     return text
 
 
-def _pause(client: ControlClient, lease_id: str, arguments: argparse.Namespace) -> str:
-    client.pause(lease_id)
-    return f"{lease_id} is paused: `rgpu lease resume {lease_id}` resumes its work"
+def _pause(client: ControlClient, found: Named, arguments: argparse.Namespace) -> str:
+    client.pause(found.lease.lease_id)
+    return f"{found} is paused: `rgpu lease resume {found}` resumes its work"
 
 
-def _resume(client: ControlClient, lease_id: str, arguments: argparse.Namespace) -> str:
-    client.resume(lease_id)
-    return f"{lease_id} goes on"
+def _resume(client: ControlClient, found: Named, arguments: argparse.Namespace) -> str:
+    client.resume(found.lease.lease_id)
+    return f"{found} goes on"
 
 
-def _revoke(client: ControlClient, lease_id: str, arguments: argparse.Namespace) -> str:
-    return f"{lease_id} was revoked, and {counted(client.revoke(lease_id), 'session')} with it"
+def _revoke(client: ControlClient, found: Named, arguments: argparse.Namespace) -> str:
+    ended = client.revoke(found.lease.lease_id)
+    return f"{found} was revoked, and {counted(ended, 'session')} with it"
 
 
 _VERBS = {"resize": _resize, "pause": _pause, "resume": _resume, "revoke": _revoke}
@@ -281,7 +263,7 @@ _VERBS = {"resize": _resize, "pause": _pause, "resume": _resume, "revoke": _revo
 
 
 def _configure_drain(parser: argparse.ArgumentParser) -> None:
-    _server_option(parser)
+    add_servers(parser, by_name=True)
     parser.add_argument(
         "--end-after",
         type=_seconds_of("--end-after"),
@@ -290,56 +272,67 @@ def _configure_drain(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _configure_undrain(parser: argparse.ArgumentParser) -> None:
+    add_servers(parser, by_name=True)
+
+
 def _drain(arguments: argparse.Namespace) -> int:
-    with _client(arguments) as client:
-        print(_node_words(client.drain(arguments.end_after)))
+    server = only_server(servers_of(arguments), "drain")
+    with server.client() as client:
+        print(_node_words(server, client.drain(arguments.end_after)))
     return OK
 
 
 def _undrain(arguments: argparse.Namespace) -> int:
-    with _client(arguments) as client:
-        print(_node_words(client.undrain()))
+    server = only_server(servers_of(arguments), "undrain")
+    with server.client() as client:
+        print(_node_words(server, client.undrain()))
     return OK
 
 
-def _node_words(node: node_pb2.Node) -> str:
+def _node_words(server: Server, node: node_pb2.Node) -> str:
+    name = f"node {server.node}" if server.node else "the server"
     there = f"{counted(node.leases, 'lease')} and {counted(node.sessions, 'session')}"
     if not node.draining:
-        return f"the server takes new leases and sessions; it has {there}"
+        return f"{name} takes new leases and sessions; it has {there}"
     if node.HasField("end_after_seconds"):
         left = format_seconds(node.end_after_seconds)
-        return f"the server takes nothing new; {there} end in {left} at the latest"
-    return f"the server takes nothing new; {there} go on until they end by themselves"
+        return f"{name} takes nothing new; {there} end in {left} at the latest"
+    return f"{name} takes nothing new; {there} go on until they end by themselves"
 
 
 # rgpu tenants
 
+_TENANT_TITLES = ("tenant", "model", "owns>", "holds>", "borrows>", "idle>", "leases>")
+_TENANT_DROPPED = ("idle", "model", "borrows")
+
 
 def _configure_tenants(parser: argparse.ArgumentParser) -> None:
-    _server_option(parser)
+    add_servers(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
 def _tenants(arguments: argparse.Namespace) -> int:
-    with _client(arguments) as client:
-        quotas = client.tenants()
+    servers = servers_of(arguments)
+    answers = servers.ask(lambda client: client.tenants())
     if arguments.json:
-        print(as_json({"tenants": quotas}))
-        return OK
-    rows = [
-        (
-            quota.tenant,
-            quota.model,
-            _amount(quota.owned) if quota.HasField("owned") else "no ceiling",
-            _amount(quota.held),
-            _amount(quota.borrowed),
-            _amount(quota.idle) if quota.HasField("owned") else "",
-            str(quota.leases),
-        )
-        for quota in quotas
-    ]
-    print(table(("tenant", "model", "owns>", "holds>", "borrows>", "idle>", "leases>"), rows))
-    return OK
+        print(json.dumps(answers.plain(lambda found: plain_groups({"tenants": found})), indent=2))
+        return answers.complain()
+    rows = [servers.cells(server, _tenant_row(one)) for server, found in answers for one in found]
+    print(fitting(servers.titles(_TENANT_TITLES), rows, _TENANT_DROPPED, terminal_width()))
+    return answers.complain()
+
+
+def _tenant_row(quota: node_pb2.TenantQuota) -> tuple[str, ...]:
+    return (
+        quota.tenant,
+        quota.model,
+        _amount(quota.owned) if quota.HasField("owned") else "no ceiling",
+        _amount(quota.held),
+        _amount(quota.borrowed),
+        _amount(quota.idle) if quota.HasField("owned") else "",
+        str(quota.leases),
+    )
 
 
 def _amount(amount: node_pb2.Amount) -> str:
@@ -348,7 +341,7 @@ def _amount(amount: node_pb2.Amount) -> str:
 
 lease = Command("lease", "list, grant, resize, pause, resume or revoke", _configure_lease, _lease)
 drain = Command("drain", "stop new leases and sessions on a server", _configure_drain, _drain)
-undrain = Command("undrain", "allow new leases and sessions again", _server_option, _undrain)
+undrain = Command("undrain", "allow new leases and sessions again", _configure_undrain, _undrain)
 tenants = Command(
     "tenants", "list what tenants own, hold, borrow and lend", _configure_tenants, _tenants
 )

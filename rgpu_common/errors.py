@@ -42,6 +42,10 @@ class ServerError(RgpuError):
     """The server cannot be reached, or has refused a request."""
 
 
+class NotThereError(ServerError):
+    """The server answers, and has nothing of the name."""
+
+
 class NoSessionError(ServerError):
     """The server was asked before the program started, and there is no session to be had."""
 

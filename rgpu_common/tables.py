@@ -61,26 +61,38 @@ def terminal_width() -> int | None:
 
 def as_json(groups: Mapping[str, Iterable[Any]], **numbers: int) -> str:
     """Returns groups of messages, and numbers, as one JSON object."""
-    plain = {name: [_plain(message) for message in group] for name, group in groups.items()}
-    return json.dumps(plain | numbers, indent=2)
+    return json.dumps(plain_groups(groups, **numbers), indent=2)
+
+
+def plain_groups(groups: Mapping[str, Iterable[Any]], **numbers: int) -> dict[str, Any]:
+    """Returns groups of messages, and numbers, as an object for JSON."""
+    plain: dict[str, Any] = {
+        name: [plain_message(message) for message in group] for name, group in groups.items()
+    }
+    return plain | numbers
 
 
 def message_json(message: Any) -> str:
     """Returns a message as a JSON object."""
-    return json.dumps(_plain(message), indent=2)
+    return json.dumps(plain_message(message), indent=2)
 
 
-def _plain(message: Any) -> dict[str, Any]:
-    """Returns every field by name, also fields that are 0. Numbers stay numbers; absent is null."""
+def plain_message(message: Any) -> dict[str, Any]:
+    """Returns a message for JSON.
+
+    Every field has its name, also a field that is 0. Numbers stay numbers; absent is null.
+    """
     plain: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
         if field.has_presence and not message.HasField(field.name):
             plain[field.name] = None
         elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-            plain[field.name] = [v if field.message_type is None else _plain(v) for v in value]
+            plain[field.name] = [
+                v if field.message_type is None else plain_message(v) for v in value
+            ]
         elif field.message_type is not None:
-            plain[field.name] = _plain(value)
+            plain[field.name] = plain_message(value)
         elif field.enum_type is not None:
             named = field.enum_type.values_by_number.get(value)
             plain[field.name] = value if named is None else named.name

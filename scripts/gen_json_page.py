@@ -42,7 +42,10 @@ SCHEMA = ROOT / "docs" / "reference" / "json-schema.json"
 
 @dataclass(frozen=True)
 class Listing:
-    """What a command prints: a message, lists of messages and numbers by name, or a type."""
+    """What a command prints: a message, lists of messages and numbers by name, or a type.
+
+    cluster: it asks all nodes of a cluster if a manager is named.
+    """
 
     command: str
     name: str = ""
@@ -50,21 +53,24 @@ class Listing:
     groups: dict[str, Any] = field(default_factory=dict)
     numbers: dict[str, str] = field(default_factory=dict)
     form: Any = None
+    cluster: bool = False
 
 
 LISTINGS = (
-    Listing("rgpu devices --json", message=device_pb2.ListDevicesResponse),
+    Listing("rgpu devices --json", message=device_pb2.ListDevicesResponse, cluster=True),
     Listing("rgpu ps --json", "Ps",
             groups={"sessions": session_pb2.Session, "leases": session_pb2.LeaseUsage,
                     "waiting": session_pb2.WaitingClaim},
-            numbers={"others_waiting": "Claims of other tenants that wait."}),
-    Listing("rgpu top --json", message=observe_pb2.GetNowResponse),
+            numbers={"others_waiting": "Claims of other tenants that wait."}, cluster=True),
+    Listing("rgpu top --json", message=observe_pb2.GetNowResponse, cluster=True),
     Listing("rgpu smi --json", form=Node),
-    Listing("rgpu quota report --json", message=observe_pb2.GetRecordResponse),
-    Listing("rgpu lease list --json", "LeaseList", groups={"leases": lease_pb2.Lease}),
-    Listing("rgpu logs --json", message=log_pb2.GetLogResponse),
+    Listing("rgpu quota report --json", message=observe_pb2.GetRecordResponse, cluster=True),
+    Listing("rgpu lease list --json", "LeaseList", groups={"leases": lease_pb2.Lease},
+            cluster=True),
+    Listing("rgpu logs --json", message=log_pb2.GetLogResponse, cluster=True),
     Listing("rgpu logs --follow --json", message=log_pb2.LogEntry),
-    Listing("rgpu tenants --json", "TenantList", groups={"tenants": node_pb2.TenantQuota}),
+    Listing("rgpu tenants --json", "TenantList", groups={"tenants": node_pb2.TenantQuota},
+            cluster=True),
     Listing("rgpu token list --json", form=TokenList),
     Listing("rgpu pool --json", message=cluster_pb2.GetPoolResponse),
     Listing("rgpu pool --events --json", "Events", groups={"events": cluster_pb2.ClusterEvent}),
@@ -86,6 +92,12 @@ Sizes are bytes, times seconds (names that end in `_ns`: nanoseconds), shares mi
 (`_ppm`). A field is always there; `null` means that it does not apply. Later releases add fields,
 and do not rename or remove any within a major version: skip fields that you do not know.
 
+A command that asks [all nodes of a cluster](../how-to/small-cluster.md#one-view) prints
+`{"nodes": [...]}` with a row for each node: its name `node`, the address `server` of its server,
+`answer` with what the table below says, and `failure` with a sentence if there is no answer (else
+one of the two is `null`). `rgpu ps` adds `waiting` and `others_waiting`, the requests that wait at
+the manager, as `rgpu pool` prints them. In the schema these are `commands_of_a_cluster`.
+
 ```sh
 rgpu ps --json | python -c 'import json, sys; print(len(json.load(sys.stdin)["sessions"]))'
 ```
@@ -96,16 +108,35 @@ def schema() -> dict[str, Any]:
     """Returns the JSON Schema of all commands."""
     comments = read_comments()
     definitions: dict[str, Any] = {}
-    commands = {}
+    commands, of_clusters = {}, {}
     for listing in LISTINGS:
         name = _define(listing, definitions, comments)
         commands[listing.command] = {"$ref": f"#/$defs/{name}"}
+        if listing.cluster:
+            of_clusters[listing.command] = _of_cluster(name, waiting=listing.name == "Ps")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "What commands of rgpu print with --json",
         "commands": commands,
+        "commands_of_a_cluster": of_clusters,
         "$defs": dict(sorted(definitions.items())),
     }
+
+
+def _of_cluster(name: str, *, waiting: bool) -> dict[str, Any]:
+    """Returns what is printed for all nodes of a cluster. name: what one of them answers."""
+    text = {"type": "string"}
+    row = {
+        "node": text,
+        "server": text,
+        "failure": {"anyOf": [text, {"type": "null"}]},
+        "answer": {"anyOf": [{"$ref": f"#/$defs/{name}"}, {"type": "null"}]},
+    }
+    fields: dict[str, Any] = {"nodes": {"type": "array", "items": _object(row, "")}}
+    if waiting:
+        fields["waiting"] = {"type": "array", "items": {"$ref": "#/$defs/PoolWaiting"}}
+        fields["others_waiting"] = {"type": "integer"}
+    return _object(fields, "")
 
 
 def _define(listing: Listing, definitions: dict[str, Any], comments: Comments) -> str:

@@ -89,15 +89,22 @@ def _pool(arguments: argparse.Namespace) -> int:
     if answer.reservations:
         rows = [_reservation_row(one) for one in answer.reservations]
         lines += ["", fitting(_RESERVED_TITLES, rows, _RESERVED_DROPPED, width)]
-    if answer.waiting:
-        rows = [_waiting_row(one) for one in answer.waiting]
-        lines += ["", fitting(_WAITING_TITLES, rows, _WAITING_DROPPED, width)]
-    if answer.others_waiting:
-        lines += ["", f"in line: {answer.others_waiting} requests of other tenants"]
+    lines += waiting_lines(answer, width)
     if arguments.paths:
         lines += ["", table(_PATH_TITLES, [_path_row(path) for path in answer.paths])]
     print("\n".join(lines))
     return OK
+
+
+def waiting_lines(pool: cluster_pb2.GetPoolResponse, width: int | None) -> list[str]:
+    """Returns lines about the requests that wait for cards; no lines if none waits."""
+    lines = []
+    if pool.waiting:
+        rows = [_waiting_row(one) for one in pool.waiting]
+        lines += ["", fitting(_WAITING_TITLES, rows, _WAITING_DROPPED, width)]
+    if pool.others_waiting:
+        lines += ["", f"in line: {pool.others_waiting} requests of other tenants"]
+    return lines
 
 
 def _card_row(node: cluster_pb2.PoolNode, card: cluster_pb2.PoolCard) -> tuple[str, ...]:

@@ -41,9 +41,12 @@ _FILES = {
 }
 
 
-def named_server(arguments: argparse.Namespace) -> str:
-    """Returns the server as the user names it."""
-    return arguments.server or os.environ.get("RGPU_SERVER") or str(DEFAULT_SERVER)
+def named_servers(arguments: argparse.Namespace) -> list[str]:
+    """Returns the servers as the user names them. Without one a cluster's manager names them."""
+    named = arguments.server or os.environ.get("RGPU_SERVER")
+    if not named and os.environ.get("RGPU_MANAGER"):
+        return []
+    return str(named or DEFAULT_SERVER).split(",")
 
 
 def variables(arguments: argparse.Namespace) -> Iterator[Finding]:
@@ -130,7 +133,7 @@ def _nvjitlink() -> Iterator[Finding]:
 
 def libraries(arguments: argparse.Namespace) -> Iterator[Finding]:
     """Yields the C libraries that transports need."""
-    schemes = {scheme_of(one) for one in named_server(arguments).split(",")}
+    schemes = {scheme_of(one) for one in named_servers(arguments)}
     return library_findings(CLIENT, schemes)
 
 

@@ -10,7 +10,7 @@ from netprobe.candidates import completed
 from netprobe.prober import ProbeBudget
 from netprobe.show import why_not
 from netprobe.survey import survey
-from rgpu_client.doctor.here import named_server
+from rgpu_client.doctor.here import named_servers
 from rgpu_client.session.command import tunnel_to
 from rgpu_client.sizes import Sizes, sizes_of
 from rgpu_common import release
@@ -44,18 +44,23 @@ _ROOM = "ask for less (--memory), or wait in line: `rgpu run --wait`"
 
 
 def server(arguments: argparse.Namespace) -> Iterator[Finding]:
-    """Yields what is found out about each server. An RgpuError ends the look at one server."""
-    for name in named_server(arguments).split(","):
-        try:
-            found = survey(completed(name), budget=_BUDGET, tunnel=tunnel_to)
-        except RgpuError as error:
-            yield failed("port", error, _START)
-            continue
-        took = format_seconds(found.found.handshake)
-        yield ok("port", f"an rgpu server answers at {name} within {took}")
-        yield from _paths(found)
-        if _has_readable_token():
-            yield from _asked(name, found)
+    """Yields what is found out about each server that is named."""
+    for name in named_servers(arguments):
+        yield from looked_at(name)
+
+
+def looked_at(name: str) -> Iterator[Finding]:
+    """Yields what is found out about a server. An RgpuError ends the look at it."""
+    try:
+        found = survey(completed(name), budget=_BUDGET, tunnel=tunnel_to)
+    except RgpuError as error:
+        yield failed("port", error, _START)
+        return
+    took = format_seconds(found.found.handshake)
+    yield ok("port", f"an rgpu server answers at {name} within {took}")
+    yield from _paths(found)
+    if _has_readable_token():
+        yield from _asked(name, found)
 
 
 def _has_readable_token() -> bool:

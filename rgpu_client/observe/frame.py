@@ -1,20 +1,26 @@
-"""The screen of `rgpu top`. Pure code: a message of the server goes in, lines of text come out."""
+"""The screen of `rgpu top`. Pure code: messages of servers go in, lines of text come out.
+
+`Nows` has the answer of each node of a cluster by its name, or that of one server by the name "".
+"""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rgpu_client.observe.ink import Ink, clip, cut, pad, visible
 from rgpu_common.texts import one_line
 from rgpu_common.units import PPM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rgpu_common.v1.observe_pb2 import DeviceNow, GetNowResponse, LeaseNow
+
+    Nows = Mapping[str, GetNowResponse]
+    Row = tuple[str, LeaseNow]
 
 # From this width on, a terminal has two blanks between columns, and more columns.
 _WIDE = 96
@@ -33,8 +39,8 @@ _MIN_BAR = 12
 class View:
     """How the screen is drawn.
 
-    server: the server's address. sort: one of SORTS. notice: a sentence in place of the help line,
-    such as the reason for a missing answer.
+    server: the address of the server, or of the cluster's manager. sort: one of SORTS. notice: a
+    sentence in place of the help line, such as the reason for a missing answer.
     """
 
     width: int
@@ -60,6 +66,14 @@ class Column:
     from_width: int = 0
 
 
+class Name(NamedTuple):
+    """A column of words. cells: its width."""
+
+    title: str
+    cells: int
+    text: Callable[[Row], str]
+
+
 SORTS: dict[str, Callable[[LeaseNow], tuple[object, ...]]] = {
     "share": lambda x: (-x.share_1s_ppm, x.tenant, x.key),
     "tenant": lambda x: (x.tenant, x.key),
@@ -68,55 +82,94 @@ SORTS: dict[str, Callable[[LeaseNow], tuple[object, ...]]] = {
 }
 
 
-def frame(now: GetNowResponse | None, view: View) -> list[str]:
+def frame(nows: Nows | None, view: View) -> list[str]:
     """Returns at most view.height lines of at most view.width cells."""
-    lines = [_head(now, view)]
-    if now is not None:
-        lines += [_device(device, view) for device in now.devices[: max(view.height // 3, 1)]]
-        lines += ["", *_table(now, view, view.height - len(lines) - 3)]
+    lines = [_head(nows, view)]
+    if nows is not None:
+        lines += _devices(nows, view, max(view.height // 3, 1))
+        lines += ["", *_table(nows, view, view.height - len(lines) - 3)]
     room = view.height - len(lines) - 1
     lines += [""] * room
     return [cut(line, view.width) for line in (*lines[: view.height - 1], _foot(view))]
 
 
-def report(now: GetNowResponse, view: View) -> list[str]:
+def report(nows: Nows, view: View) -> list[str]:
     """Returns the same content once: all leases, and without the help line of a screen."""
-    lines = [_head(now, view), *[_device(device, view) for device in now.devices], ""]
-    lines += _table(now, view, len(now.leases) + 2)
+    devices = sum(len(now.devices) for now in nows.values())
+    lines = [_head(nows, view), *_devices(nows, view, devices), ""]
+    lines += _table(nows, view, sum(len(now.leases) for now in nows.values()) + 2)
     return [cut(line, view.width) for line in lines]
 
 
-def _head(now: GetNowResponse | None, view: View) -> str:
+def _head(nows: Nows | None, view: View) -> str:
     left = view.ink.paint("rgpu top", "bold") + "  " + clip(view.server, view.width // 3)
-    if now is None:
+    if not nows:
         return left
-    sessions = sum(lease.sessions for lease in now.leases)
-    words = [_count(len(now.leases), "lease"), _count(sessions, "session") + _seams(now)]
-    compiling = sum(lease.compiling for lease in now.leases)
+    leases = [lease for _, lease in _leases(nows)]
+    sessions = sum(lease.sessions for lease in leases)
+    words = [] if "" in nows else [_count(len(nows), "node")]
+    words += [_count(len(leases), "lease"), _count(sessions, "session") + _seams(leases)]
+    compiling = sum(lease.compiling for lease in leases)
     if compiling:
         words.append(view.ink.paint(f"{compiling} compiling", "cyan"))
-    if not now.enforced:
+    if not all(now.enforced for now in nows.values()):
         words.append(view.ink.paint("shares are not enforced", "yellow"))
-    if now.draining:
-        words.append(view.ink.paint("draining", "yellow"))
+    drained = [name for name, now in nows.items() if now.draining]
+    if drained:
+        words.append(view.ink.paint(f"{', '.join(drained)} draining".strip(), "yellow"))
     left += "  " + ", ".join(words)
-    clock = time.strftime("%H:%M:%S", time.localtime(now.time_seconds))
+    newest = max(now.time_seconds for now in nows.values())
+    clock = time.strftime("%H:%M:%S", time.localtime(newest))
     room = view.width - visible(left) - len(clock)
     return left + " " * room + clock if room > 1 else left
 
 
-def _seams(now: GetNowResponse) -> str:
+def _leases(nows: Nows) -> Iterator[Row]:
+    """Yields each lease, with its node."""
+    for name, now in nows.items():
+        for lease in now.leases:
+            yield name, lease
+
+
+def _seams(leases: Sequence[LeaseNow]) -> str:
     """Returns how many sessions are at the array seam, by library; "" if none is."""
-    seams = Counter(one_line(seam, 16) for lease in now.leases for seam in lease.seams)
+    seams = Counter(one_line(seam, 16) for lease in leases for seam in lease.seams)
     del seams["driver"]
     return f" ({', '.join(f'{seams[one]} {one}' for one in sorted(seams))})" if seams else ""
 
 
-def _device(device: DeviceNow, view: View) -> str:
+def _devices(nows: Nows, view: View, most: int) -> list[str]:
+    """Returns a line for each device; one for each node, if there is no room for so many."""
+    rows = [
+        (f"{name}/{device.ordinal}" if name else f"device {device.ordinal}", device)
+        for name, now in nows.items()
+        for device in now.devices
+    ]
+    if len(rows) > most and len(nows) > 1:
+        rows = [(name, _sum(now.devices)) for name, now in nows.items() if now.devices]
+    width = max((len(name) for name, _ in rows[:most]), default=0)
+    return [_device(name.ljust(width), device, view) for name, device in rows[:most]]
+
+
+def _sum(devices: Sequence[DeviceNow]) -> DeviceNow:
+    """Returns all devices of a node as if they were one."""
+    from rgpu_common.v1.observe_pb2 import DeviceNow
+
+    return DeviceNow(
+        name=f"{len(devices)} x {devices[0].name}",
+        memory_bytes=sum(one.memory_bytes for one in devices),
+        used_memory_bytes=sum(one.used_memory_bytes for one in devices),
+        leased_share_ppm=sum(one.leased_share_ppm for one in devices) // len(devices),
+        share_1s_ppm=sum(one.share_1s_ppm for one in devices) // len(devices),
+        switches_per_second=sum(one.switches_per_second for one in devices),
+    )
+
+
+def _device(label: str, device: DeviceNow, view: View) -> str:
     ink = view.ink
     used = _bytes(device.used_memory_bytes) + "/" + _bytes(device.memory_bytes)
-    name = clip(device.name, max(view.width - 59, 8), ink.fine)
-    left = f"device {device.ordinal}  {ink.paint(name, 'cyan')}  "
+    name = clip(device.name, max(view.width - 51 - len(label), 8), ink.fine)
+    left = f"{clip(label, view.width // 3, ink.fine)}  {ink.paint(name, 'cyan')}  "
     share = min(device.share_1s_ppm, PPM)
     right = f" {_percent(share):>4}  mem {used}"
     if view.width >= _NARROW:
@@ -127,26 +180,23 @@ def _device(device: DeviceNow, view: View) -> str:
     return left + ink.bar(room, share, "green", (None, None)) + right if room >= 4 else left + right
 
 
-def _table(now: GetNowResponse, view: View, room: int) -> list[str]:
-    if not now.leases:
+def _table(nows: Nows, view: View, room: int) -> list[str]:
+    if not any(now.leases for now in nows.values()):
         return [view.ink.paint("no leases yet: `rgpu run -- PROGRAM` makes one", "dim")]
-    leases = sorted(now.leases, key=SORTS[view.sort])
-    names = _names(leases, view)
+    rows = sorted(_leases(nows), key=lambda row: (SORTS[view.sort](row[1]), row[0]))
+    names = _names(rows, view, nodes="" not in nows)
     gap = 2 if view.width >= _WIDE else 1
-    columns, bar = _fitting(view.width - sum(cells + gap for cells in names), gap, view.width)
+    columns, bar = _fitting(view.width - sum(cells + gap for _, cells, _ in names), gap, view.width)
     lines = [_titles(columns, names, bar, view)]
-    shown = leases if len(leases) < room else leases[: max(room - 2, 1)]
-    for lease in shown:
-        cells = [
-            pad(clip(text, width, view.ink.fine), width)
-            for text, width in zip((lease.tenant, lease.key), names, strict=True)
-        ]
+    shown = rows if len(rows) < room else rows[: max(room - 2, 1)]
+    for row in shown:
+        cells = [pad(clip(text(row), width, view.ink.fine), width) for _, width, text in names]
         for column in columns:
             width = column.cells or bar
-            cells.append(pad(column.show(lease, view.ink, width), width, column.right))
+            cells.append(pad(column.show(row[1], view.ink, width), width, column.right))
         lines.append((" " * gap).join(cells).rstrip())
-    if len(shown) < len(leases):
-        lines.append(view.ink.paint(f"and {len(leases) - len(shown)} more", "dim"))
+    if len(shown) < len(rows):
+        lines.append(view.ink.paint(f"and {len(rows) - len(shown)} more", "dim"))
     return lines
 
 
@@ -164,8 +214,8 @@ def _fitting(room: int, gap: int, width: int) -> tuple[list[Column], int]:
     return columns, max(left(), _MIN_BAR)
 
 
-def _titles(columns: Sequence[Column], names: tuple[int, int], bar: int, view: View) -> str:
-    cells = [pad("TENANT", names[0]), pad("LEASE", names[1])]
+def _titles(columns: Sequence[Column], names: Sequence[Name], bar: int, view: View) -> str:
+    cells = [pad(title, width) for title, width, _ in names]
     for column in columns:
         width = column.cells or bar
         title = column.title
@@ -176,11 +226,18 @@ def _titles(columns: Sequence[Column], names: tuple[int, int], bar: int, view: V
     return view.ink.paint(gap.join(cells).rstrip(), "dim")
 
 
-def _names(leases: Sequence[LeaseNow], view: View) -> tuple[int, int]:
-    """Returns the widths of the columns for tenant and key, limited to a part of the screen."""
-    tenants = max(6, *(len(lease.tenant) for lease in leases))
-    keys = max(5, *(len(lease.key) for lease in leases))
-    return min(tenants, max(view.width // 10, 6)), min(keys, max(view.width // 7, 5))
+def _names(rows: Sequence[Row], view: View, *, nodes: bool) -> list[Name]:
+    """Returns the columns of words, each limited to a part of the screen. nodes: also the node."""
+    columns = [Name("TENANT", view.width // 10, lambda row: row[1].tenant),
+               Name("LEASE", view.width // 7, lambda row: row[1].key)]  # fmt: skip
+    if nodes:
+        columns.insert(0, Name("NODE", view.width // 10, lambda row: row[0]))
+    found = []
+    for column in columns:
+        least = max(len(column.title), 5)
+        longest = max(least, *(len(column.text(row)) for row in rows))
+        found.append(column._replace(cells=min(longest, max(column.cells, least))))
+    return found
 
 
 def _foot(view: View) -> str:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import os
+import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from rgpu_client.cluster.servers import add_servers, only_server, servers_of
 from rgpu_client.observe.chart import Shown, draw
 from rgpu_client.observe.usage import usage_of
-from rgpu_client.settings import API_SERVER_HELP, configured_server
-from rgpu_common.command import OK, Command
+from rgpu_common.command import Command
 from rgpu_common.errors import MissingPartError, RgpuError, UsageError
-from rgpu_common.tables import message_json, table
+from rgpu_common.tables import plain_message, table
 from rgpu_common.units import format_bytes
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
-    from rgpu_client.observe.usage import Usage
+    from rgpu_client.cluster.servers import Server, Servers
+    from rgpu_client.control import ControlClient
+    from rgpu_client.observe.usage import Line, Usage
+    from rgpu_common.v1.observe_pb2 import GetRecordResponse
 
 _SINCE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -35,36 +39,41 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     report.add_argument("--by-lease", action="store_true", help="a line for each lease")
     report.add_argument("--out", type=Path, metavar="FILE", help="a picture: .svg or .png")
     report.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    report.add_argument("--server", metavar="ADDRESS", help=API_SERVER_HELP)
+    add_servers(report)
+
+
+class _Record(NamedTuple):
+    """What one server has recorded. names: of its devices, by number."""
+
+    record: GetRecordResponse
+    names: dict[int, str]
 
 
 def _quota(arguments: argparse.Namespace) -> int:
-    from rgpu_client.control import ControlClient
-
     since = _since(arguments.since)
     out: Path | None = arguments.out
     if out is not None and out.suffix not in (".svg", ".png"):
         raise UsageError(f"--out {str(out)!r} is neither .svg nor .png")
-    server = configured_server(arguments.server, os.environ)
-    with ControlClient(server) as client:
+    servers = servers_of(arguments)
+    server = None if out is None else only_server(servers, "draw")
+
+    def recorded(client: ControlClient) -> _Record:
         steps = 0 if arguments.json else _DRAWN_STEPS
-        answer = client.record(since, arguments.tenant, arguments.by_lease, steps)
-        names = {device.ordinal: device.name for device in client.devices().devices}
+        record = client.record(since, arguments.tenant, arguments.by_lease, steps)
+        return _Record(record, {device.ordinal: device.name for device in client.devices().devices})
+
+    answers = servers.ask(recorded)
     if arguments.json:
-        print(message_json(answer))
-        if out is None:
-            return OK
-    usage = usage_of(answer)
-    if out is not None:
-        shown = Shown(str(server), arguments.by_lease, arguments.tenant)
-        _write(out, draw(usage, shown, names))
+        print(json.dumps(answers.plain(lambda one: plain_message(one.record)), indent=2))
+    if out is not None and server is not None:
+        for _, one in answers:
+            title = Shown(str(server), arguments.by_lease, arguments.tenant)
+            _write(out, draw(usage_of(one.record), title, one.names))
         if not arguments.json:
             print(f"the picture is in {out}")
-    elif not usage.lines:
-        print(f"no lease in the last {arguments.since}")
-    else:
-        print(_table(usage, "tenant / lease" if arguments.by_lease else "tenant"))
-    return OK
+    elif not arguments.json:
+        print(_table(servers, [(where, usage_of(one.record)) for where, one in answers], arguments))
+    return answers.complain()
 
 
 def _since(text: str) -> float:
@@ -74,24 +83,30 @@ def _since(text: str) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
-def _table(usage: Usage, who: str) -> str:
-    rows = []
-    for line in usage.lines:
-        there = sum(line.present)
-        values = (line.share, line.request, line.limit, line.waiting, line.throttled)
-        rows.append(
-            (
-                str(line.device),
-                line.name,
-                f"{there * usage.step:.0f} s",
-                *[f"{line.mean(some) * 100:.1f}%" for some in values],
-                format_bytes(max(line.memory)),
-                str(line.launches),
-                ", ".join(line.seams) or "-",
-            )
-        )
+def _table(
+    servers: Servers, found: Sequence[tuple[Server, Usage]], arguments: argparse.Namespace
+) -> str:
+    rows = [
+        servers.cells(server, _row(line, usage)) for server, usage in found for line in usage.lines
+    ]
+    if not rows:
+        return f"no lease in the last {arguments.since}"
+    who = "tenant / lease" if arguments.by_lease else "tenant"
     titles = ("device>", who, "there>", "share>", "request>", "limit>", "waiting>", "capped>")
-    return table((*titles, "most memory>", "launches>", "seams"), rows)
+    return table(servers.titles((*titles, "most memory>", "launches>", "seams")), rows)
+
+
+def _row(line: Line, usage: Usage) -> tuple[str, ...]:
+    values = (line.share, line.request, line.limit, line.waiting, line.throttled)
+    return (
+        str(line.device),
+        line.name,
+        f"{sum(line.present) * usage.step:.0f} s",
+        *[f"{line.mean(some) * 100:.1f}%" for some in values],
+        format_bytes(max(line.memory)),
+        str(line.launches),
+        ", ".join(line.seams) or "-",
+    )
 
 
 def _write(path: Path, svg: str) -> None:

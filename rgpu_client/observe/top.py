@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import shutil
@@ -10,25 +11,29 @@ import sys
 import termios
 import time
 import tty
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rgpu_client.cluster.servers import add_servers, servers_of
 from rgpu_client.observe.frame import SORTS, View, frame, report
 from rgpu_client.observe.ink import Ink
-from rgpu_client.settings import API_SERVER_HELP, configured_server
+from rgpu_common.closing import Closing
 from rgpu_common.command import OK, Command
 from rgpu_common.errors import ServerError
-from rgpu_common.tables import message_json
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from rgpu_client.cluster.servers import Answers, Server, Servers
     from rgpu_client.control import ControlClient
+    from rgpu_client.observe.frame import Nows
     from rgpu_common.v1.observe_pb2 import GetNowResponse
 
 _PERIOD_SECONDS = 1.0
+# How often the manager is asked which nodes there are, and how long a node may hold up a screen.
+_POOL_SECONDS, _ANSWER_SECONDS = 5.0, 3.0
 _ENDS = (signal.SIGINT, signal.SIGTERM)
 # Escape codes: to the alternate screen without a cursor, and back.
 _ENTER, _LEAVE = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
@@ -37,29 +42,60 @@ _QUIT = b"qQ\x03\x04"
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--server", metavar="ADDRESS", help=API_SERVER_HELP)
+    add_servers(parser)
     parser.add_argument("--once", action="store_true", help="print it once")
     parser.add_argument("--json", action="store_true", help="print it once, as JSON")
     parser.add_argument("--sort", choices=tuple(SORTS), default="share", help="order of leases")
 
 
 def _top(arguments: argparse.Namespace) -> int:
-    from rgpu_client.control import ControlClient
-
-    server = configured_server(arguments.server, os.environ)
-    with ControlClient(server) as client:
-        now = client.now()  # an error is printed before the screen changes
-        if arguments.json:
-            print(message_json(now))
-            return OK
+    servers = servers_of(arguments)
+    if arguments.json:
+        answers = servers.ask(lambda client: client.now())
+        print(json.dumps(answers.plain(), indent=2))
+        return answers.complain()
+    with _Nodes(arguments, servers) as nodes:
+        found = nodes.ask()  # an error is printed before the screen changes
         live = sys.stdout.isatty() and sys.stdin.isatty() and not arguments.once
         columns, rows = shutil.get_terminal_size((120, 40))
-        view = View(columns, rows, _ink(), str(server), arguments.sort)
+        view = View(columns, rows, _ink(), nodes.name, arguments.sort)
         if not live:
-            print("\n".join(report(now, view)))
-            return OK
-        _Screen(client, view).run(now)
+            print("\n".join(report(_nows(found), view)))
+            return found.complain()
+        _Screen(nodes, view).run(found)
     return OK
+
+
+class _Nodes(Closing):
+    """The servers that are watched, by connections that stay open. Nodes come and go."""
+
+    def __init__(self, arguments: argparse.Namespace, servers: Servers) -> None:
+        self._arguments = arguments
+        self._servers = servers
+        self._look_again = time.monotonic() + _POOL_SECONDS
+        self._clients: dict[Server, ControlClient] = {}
+        self.name = servers.name
+
+    def close(self) -> None:
+        """Closes the connections."""
+        for client in self._clients.values():
+            client.close()
+
+    def ask(self) -> Answers[GetNowResponse]:
+        """Returns what happens on each server; ServerError: the only one or the manager is away."""
+        if self._servers.whole and time.monotonic() >= self._look_again:
+            self._servers = servers_of(self._arguments)
+            self._look_again = time.monotonic() + _POOL_SECONDS
+        for server in self._servers.asked:
+            if server not in self._clients:
+                self._clients[server] = server.client(_ANSWER_SECONDS)
+        return self._servers.ask(
+            lambda client: client.now(), lambda server: nullcontext(self._clients[server])
+        )
+
+
+def _nows(found: Answers[GetNowResponse]) -> Nows:
+    return {server.node: now for server, now in found}
 
 
 def _ink() -> Ink:
@@ -70,16 +106,16 @@ def _ink() -> Ink:
 
 
 class _Screen:
-    """Asks the server once a second, draws the screen, and reads keys in between."""
+    """Asks the servers once a second, draws the screen, and reads keys in between."""
 
-    def __init__(self, client: ControlClient, view: View) -> None:
-        self._client = client
+    def __init__(self, nodes: _Nodes, view: View) -> None:
+        self._nodes = nodes
         self._view = view
-        self._now: GetNowResponse | None = None
+        self._nows: Nows | None = None
 
-    def run(self, now: GetNowResponse) -> None:
+    def run(self, found: Answers[GetNowResponse]) -> None:
         """Runs until the user quits."""
-        self._now = now
+        self._show(found)
         with _raw_terminal() as signals:
             due = time.monotonic() + _PERIOD_SECONDS
             self._draw()
@@ -110,11 +146,14 @@ class _Screen:
 
     def _ask(self) -> None:
         try:
-            self._now = self._client.now()
-            notice = ""
+            self._show(self._nodes.ask())
         except ServerError as error:
-            notice = str(error)  # go on: the server may come back
-        self._view = replace(self._view, notice=notice)
+            self._view = replace(self._view, notice=str(error))  # go on: it may come back
+
+    def _show(self, found: Answers[GetNowResponse]) -> None:
+        silent = [f"{one.server}: {one.failure}" for one in found.rows if one.failure]
+        self._nows = _nows(found)
+        self._view = replace(self._view, notice="; ".join(silent))
 
     def _draw(self) -> None:
         # Ask the terminal itself: COLUMNS in the environment does not follow a change of its size.
@@ -123,7 +162,7 @@ class _Screen:
         self._view = replace(self._view, width=max(columns, 1), height=max(rows, 1))
         # Clear each line before it is written, not after: after a line that fills the screen's
         # width, the cursor still stands on its last character.
-        lines = [f"{_WHOLE_LINE}{line}" for line in frame(self._now, self._view)]
+        lines = [f"{_WHOLE_LINE}{line}" for line in frame(self._nows, self._view)]
         clear = _ALL if resized else ""  # the terminal may have wrapped the old lines
         sys.stdout.write(f"{_HOME}{clear}" + "\r\n".join(lines))
         sys.stdout.flush()

@@ -19,7 +19,9 @@ class GetLogRequest(google.protobuf.message.Message):
     LEASE_FIELD_NUMBER: builtins.int
     AFTER_FIELD_NUMBER: builtins.int
     lease: builtins.str
-    """A lease's id or key. Of several leases with one key, the newest one is meant. Empty: all leases."""
+    """A lease's id or key, or how one of them begins. Of several leases with one key, the newest one
+    is meant. Empty: all leases.
+    """
     after: builtins.int
     """Only entries with a higher number."""
     def __init__(

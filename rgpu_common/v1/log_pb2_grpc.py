@@ -46,7 +46,7 @@ class LogServiceServicer(object):
 
     def GetLog(self, request, context):
         """Returns the log of a lease, or of all leases that the caller may see, oldest entry first.
-        NOT_FOUND: there is no log of such a lease.
+        NOT_FOUND: there is no log of such a lease. INVALID_ARGUMENT: several are meant.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -24,7 +24,7 @@ class LogServiceStub:
         rgpu_common.v1.log_pb2.GetLogResponse,
     ]
     """Returns the log of a lease, or of all leases that the caller may see, oldest entry first.
-    NOT_FOUND: there is no log of such a lease.
+    NOT_FOUND: there is no log of such a lease. INVALID_ARGUMENT: several are meant.
     """
 
 class LogServiceAsyncStub:
@@ -33,7 +33,7 @@ class LogServiceAsyncStub:
         rgpu_common.v1.log_pb2.GetLogResponse,
     ]
     """Returns the log of a lease, or of all leases that the caller may see, oldest entry first.
-    NOT_FOUND: there is no log of such a lease.
+    NOT_FOUND: there is no log of such a lease. INVALID_ARGUMENT: several are meant.
     """
 
 class LogServiceServicer(metaclass=abc.ABCMeta):
@@ -44,7 +44,7 @@ class LogServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[rgpu_common.v1.log_pb2.GetLogResponse, collections.abc.Awaitable[rgpu_common.v1.log_pb2.GetLogResponse]]:
         """Returns the log of a lease, or of all leases that the caller may see, oldest entry first.
-        NOT_FOUND: there is no log of such a lease.
+        NOT_FOUND: there is no log of such a lease. INVALID_ARGUMENT: several are meant.
         """
 
 def add_LogServiceServicer_to_server(servicer: LogServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

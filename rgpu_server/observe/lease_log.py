@@ -83,15 +83,20 @@ class LeaseLog:
         if event == "lease_ended":
             self._end(lease, log)
 
-    def find(self, lease: str, sees: Callable[[str], bool]) -> Log | None:
-        """Returns the log of the lease with this id, else of the newest one with this key; None:
-        there is none that the caller sees. sees: tells whether the caller sees a tenant.
+    def find(self, lease: str, sees: Callable[[str], bool]) -> list[Log]:
+        """Returns the log of the lease with this id, else of the newest one with this key, else
+        those of all leases whose id or key begins so. sees: tells whether the caller sees a tenant.
         """
         log = self._logs.get(lease)
         if log is not None and sees(log.key.tenant):
-            return log
-        named = (log for log in reversed(self._logs.values()) if log.key.name == lease)
-        return next((log for log in named if sees(log.key.tenant)), None)
+            return [log]
+        seen = {one: log for one, log in self._logs.items() if sees(log.key.tenant)}
+        named = (log for log in reversed(seen.values()) if log.key.name == lease)
+        log = next(named, None)
+        if log is not None:
+            return [log]
+        begins = [log for one, log in seen.items() if one.startswith(lease)]
+        return begins or [log for log in seen.values() if log.key.name.startswith(lease)]
 
     def all(self, sees: Callable[[str], bool]) -> Iterable[Log]:
         """Returns the logs of all leases that the caller sees."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # The most entries of an answer. A client that follows asks for the rest.
 MOST_ENTRIES = 1000
 _MOST_SHOWN = 80
+_MOST_NAMED = 8
 
 
 class LogService(log_pb2_grpc.LogServiceServicer):
@@ -34,15 +35,21 @@ class LogService(log_pb2_grpc.LogServiceServicer):
         if not request.lease:
             logs = list(self._log.all(sees))
             return log_pb2.GetLogResponse(entries=_entries(logs, request.after))
-        log = self._log.find(request.lease, sees)
-        if log is None:
-            shown = request.lease[:_MOST_SHOWN]
+        found = self._log.find(request.lease, sees)
+        shown = request.lease[:_MOST_SHOWN]
+        if not found:
             await context.abort(
                 grpc.StatusCode.NOT_FOUND,
                 f"there is no log of a lease {shown!r}; `rgpu lease list` shows which leases there "
                 "are, and `rgpu logs` what happened to all of yours",
             )
-        assert log is not None, "abort does not return"
+        if len(found) > 1:
+            names = ", ".join(log.entries[0].lease for log in found[:_MOST_NAMED] if log.entries)
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"{shown!r} begins the names of {len(found)} leases: name one of them ({names})",
+            )
+        (log,) = found
         return log_pb2.GetLogResponse(entries=_entries([log], request.after), ended=log.ended)
 
 

@@ -47,8 +47,7 @@ def make_log(**keys: LeaseKey) -> LeaseLog:
 
 
 def sentences(log: LeaseLog, lease: str) -> list[str]:
-    found = log.find(lease, everybody)
-    return [] if found is None else [entry.sentence for entry in found.entries]
+    return [entry.sentence for found in log.find(lease, everybody) for entry in found.entries]
 
 
 def test_sessions_belong_to_the_lease_that_they_were_assigned_to() -> None:
@@ -72,25 +71,24 @@ def test_sessions_belong_to_the_lease_that_they_were_assigned_to() -> None:
 def test_a_lease_that_nobody_knows_has_no_log() -> None:
     log = make_log()
     log.happened("lease_updated", {"lease": "lease-1", "state": "active"})
-    assert log.find("lease-1", everybody) is None
+    assert log.find("lease-1", everybody) == []
 
 
 def test_a_log_keeps_the_newest_entries() -> None:
     log = make_log(lease_1=LeaseKey("alice", "job"))
     for number in range(MOST_ENTRIES + 5):
         log.happened(PRINTED, {"lease": "lease-1", "worker": 1, "text": str(number) * 1000})
-    found = log.find("lease-1", everybody)
-    assert found is not None
+    (found,) = log.find("lease-1", everybody)
     assert [entry.number for entry in found.entries] == list(range(6, MOST_ENTRIES + 6))
     assert max(len(entry.sentence) for entry in found.entries) == 500
 
 
 def test_a_tenant_with_many_leases_takes_nobodys_room() -> None:
-    leases = {f"a-{n}": LeaseKey("alice", f"run-{n}") for n in range(MOST_ENDED_OF_TENANT + 3)}
+    leases = {f"a-{n:02}": LeaseKey("alice", f"run-{n}") for n in range(MOST_ENDED_OF_TENANT + 3)}
     log = LeaseLog({"b": LeaseKey("bob", "job"), **leases}.get)
     for lease in ("b", *leases):
         log.happened("lease_ended", {"lease": lease})
-    assert log.find("b", everybody) is not None
+    assert log.find("b", everybody)
     kept = [lease for lease in leases if log.find(lease, everybody)]
     assert kept == list(leases)[3:]
 
@@ -105,7 +103,7 @@ def test_tenants_with_many_leases_together_take_nobodys_room() -> None:
     log = LeaseLog({"b": LeaseKey("bob", "job"), **leases}.get)
     for lease in ("b", *leases):
         log.happened("lease_ended", {"lease": lease})
-    assert log.find("b", everybody) is not None
+    assert log.find("b", everybody)
     assert len(list(log.all(everybody))) == MOST_ENDED
 
 
@@ -118,10 +116,27 @@ def test_of_leases_with_one_key_the_newest_is_meant_and_only_those_that_are_seen
     log = LeaseLog(keys.get)
     for lease in keys:
         log.happened("lease_granted", {"lease": lease, **GRANTED})
-    found = log.find("job", lambda tenant: tenant == "alice")
-    assert found is not None
+    (found,) = log.find("job", lambda tenant: tenant == "alice")
     assert found.entries[0].lease == "b"
-    assert log.find("c", lambda tenant: tenant == "alice") is None
+    assert log.find("c", lambda tenant: tenant == "alice") == []
+
+
+def test_a_lease_is_found_by_the_begin_of_its_id_or_key() -> None:
+    keys = {"lease-1": LeaseKey("alice", "train"), "lease-12": LeaseKey("alice", "test"),
+            "other": LeaseKey("bob", "trial")}  # fmt: skip
+    log = LeaseLog(keys.get)
+    for lease in keys:
+        log.happened("lease_granted", {"lease": lease, **GRANTED})
+
+    def found(word: str) -> list[str]:
+        seen = log.find(word, lambda tenant: tenant == "alice")
+        return [one.entries[0].lease for one in seen]
+
+    assert found("lease-1") == ["lease-1"], "an id that is written out counts first"
+    assert found("lease-") == ["lease-1", "lease-12"]
+    assert found("tr") == ["lease-1"], "bob's is not seen"
+    assert found("te") == ["lease-12"]
+    assert found("oth") == []
 
 
 @pytest.mark.asyncio
@@ -214,6 +229,7 @@ def test_the_command() -> None:
         lines = rgpu("logs", "job", *where).stdout.splitlines()
         assert len(lines) == 1
         assert lines[0].endswith("of device 0, key 'job'")
+        assert rgpu("logs", "jo", *where).stdout.splitlines() == lines
         unknown = rgpu("logs", "nope", *where)
         assert unknown.returncode == 1
         assert "there is no log of a lease 'nope'; `rgpu lease list`" in unknown.stderr

@@ -71,7 +71,7 @@ def view(width: int, height: int = 24, ink: Ink = PLAIN, **more: str) -> View:
 def test_a_frame_fits_any_terminal(
     width: int, height: int, leases: int, sort: str, colour: bool, fine: bool
 ) -> None:
-    lines = frame(now(leases), view(width, height, Ink(colour, fine), sort=sort))
+    lines = frame({"": now(leases)}, view(width, height, Ink(colour, fine), sort=sort))
     assert len(lines) <= max(height, 1)
     assert all(visible(line) <= width for line in lines)
     assert frame(None, view(width, height, notice="the server is gone"))
@@ -80,7 +80,7 @@ def test_a_frame_fits_any_terminal(
 @pytest.mark.parametrize("width", range(46, 130))
 def test_every_column_that_is_shown_is_shown_whole(width: int) -> None:
     """At 70 columns the last one was cut to `LAU`."""
-    lines = report(now(2), view(width))
+    lines = report({"": now(2)}, view(width))
     titles = next(line for line in lines if line.startswith("TENANT"))
     known = {"TENANT", "LEASE", "SHARE", "100%", "NOW", "10", "S", "GRANTED", "WAIT", "CAPPED",
              "MEMORY", "LAUNCH/S", "COPY/S"}  # fmt: skip
@@ -96,7 +96,7 @@ def test_a_session_that_compiles_is_shown() -> None:
     answer.leases[0].compiling = 1
     answer.leases[0].share_1s_ppm = 0
     answer.leases[1].compiling = 2
-    lines = report(answer, view(100))
+    lines = report({"": answer}, view(100))
     assert "3 compiling" in lines[0]
     (idle,) = [line for line in lines if "tenant-0" in line]
     (busy,) = [line for line in lines if "tenant-1" in line]
@@ -133,7 +133,7 @@ def test_names_cannot_write_escapes() -> None:
     hostile = now(1)
     hostile.leases[0].tenant = "\033[2J"
     hostile.leases[0].key = "a\nb"
-    assert all("\033" not in line and "\n" not in line for line in report(hostile, view(120)))
+    assert all("\033" not in line and "\n" not in line for line in report({"": hostile}, view(120)))
 
 
 def test_a_lease_below_its_share_is_red_and_one_at_its_limit_yellow() -> None:
@@ -145,7 +145,7 @@ def test_a_lease_below_its_share_is_red_and_one_at_its_limit_yellow() -> None:
         (700_000, 0, 300_000, "33"),
     ):
         lease.share_1s_ppm, lease.waiting_ppm, lease.throttled_ppm = share, waiting, throttled
-        (line,) = [x for x in report(answer, view(120, ink=Ink())) if "tenant-0" in x]
+        (line,) = [x for x in report({"": answer}, view(120, ink=Ink())) if "tenant-0" in x]
         assert f"\033[{code}m" in line
 
 
@@ -300,5 +300,5 @@ def test_the_head_counts_the_sessions_of_the_array_seam() -> None:
     some = now()
     for lease, seams in zip(some.leases, (["driver"], ["cupy", "torch"], ["cupy"]), strict=True):
         lease.seams[:] = seams
-    assert "3 sessions (2 cupy, 1 torch)" in report(some, view(160))[0]
-    assert "3 sessions " in report(now(), view(160))[0]
+    assert "3 sessions (2 cupy, 1 torch)" in report({"": some}, view(160))[0]
+    assert "3 sessions " in report({"": now()}, view(160))[0]

@@ -1,0 +1,262 @@
+"""Which servers a command asks: the one that the user named, or the nodes of a cluster."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from rgpu_client.cluster.placing import manager_of
+from rgpu_client.settings import API_SERVER_HELP, configured_server
+from rgpu_common.command import FAILED, OK
+from rgpu_common.endpoints import UcxEndpoint, parse_endpoint
+from rgpu_common.errors import RgpuError, ServerError, UsageError
+from rgpu_common.tables import plain_message
+from rgpu_common.texts import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
+
+    from rgpu_client.control import ControlClient
+    from rgpu_common.v1 import cluster_pb2
+
+    Opened = Callable[["Server"], AbstractContextManager[ControlClient]]
+
+T = TypeVar("T")
+# How many nodes are asked at the same time.
+_AT_ONCE = 32
+_MOST_NAMED = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server that is asked. node: its name in the cluster; "" if the user named its address."""
+
+    address: str
+    node: str = ""
+
+    def __str__(self) -> str:
+        return f"node {self.node}" if self.node else f"the server at {self.address}"
+
+    def client(self, seconds: float | None = None) -> ControlClient:
+        """Returns a connection to its API; ServerError if its address has none.
+
+        seconds: how long it may take to answer.
+        """
+        from rgpu_client.control import TIMEOUT_SECONDS, ControlClient
+
+        endpoint = parse_endpoint(self.address)
+        if isinstance(endpoint, UcxEndpoint):
+            raise ServerError(
+                f"{self.address} carries sessions only: give the server another address with "
+                "--advertise"
+            )
+        return ControlClient(endpoint, seconds or TIMEOUT_SECONDS)
+
+
+def _opened(server: Server) -> AbstractContextManager[ControlClient]:
+    return server.client()
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(Generic[T]):
+    """What one server has answered, or why it has not. wrong: it should have answered."""
+
+    server: Server
+    answer: T | None = None
+    failure: str = ""
+    wrong: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """The servers that a command asks.
+
+    name: the address of the server, or of the manager. pool: what the manager said. whole: these
+    are the nodes of a cluster, so each row says of which node it is. absent: the nodes that are not
+    connected to their manager.
+    """
+
+    name: str
+    asked: tuple[Server, ...]
+    pool: cluster_pb2.GetPoolResponse | None = None
+    whole: bool = False
+    absent: tuple[Server, ...] = ()
+
+    def ask(self, question: Callable[[ControlClient], T], opened: Opened = _opened) -> Answers[T]:
+        """Asks all servers the same, at the same time. One that fails does not hide the others.
+
+        opened: gives a server's connection for the time of a question.
+
+        Raises:
+            ServerError: the only server does not answer.
+        """
+        if not self.whole:
+            (server,) = self.asked
+            with opened(server) as client:
+                return Answers(self, (Answered(server, question(client)),))
+
+        def answered(server: Server) -> Answered[T]:
+            try:
+                with opened(server) as client:
+                    return Answered(server, question(client))
+            except RgpuError as error:
+                return Answered(server, None, str(error), wrong=True)
+
+        away: list[Answered[T]] = [
+            Answered(one, None, "it is not connected to its manager") for one in self.absent
+        ]
+        found: list[Answered[T]] = []
+        if self.asked:
+            with ThreadPoolExecutor(min(len(self.asked), _AT_ONCE)) as threads:
+                found += threads.map(answered, self.asked)
+        rows = sorted((*found, *away), key=lambda one: one.server.node)
+        return Answers(self, tuple(rows))
+
+    def titles(self, titles: Sequence[str]) -> tuple[str, ...]:
+        """Returns a table's titles, with the node's if the rows are of several."""
+        return ("node", *titles) if self.whole else tuple(titles)
+
+    def cells(self, server: Server, cells: Iterable[str]) -> tuple[str, ...]:
+        """Returns a row below `titles`."""
+        return (server.node, *cells) if self.whole else tuple(cells)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers(Generic[T]):
+    """What the servers have answered, by the names of their nodes."""
+
+    servers: Servers
+    rows: tuple[Answered[T], ...]
+
+    def __iter__(self) -> Any:
+        """Yields each server that has answered, with its answer."""
+        for one in self.rows:
+            if one.answer is not None:
+                yield one.server, one.answer
+
+    def complain(self) -> int:
+        """Says on stderr which nodes have not answered. Returns the command's exit code."""
+        silent = [one for one in self.rows if one.failure]
+        for one in silent:
+            print(one_line(f"rgpu: {one.server}: {one.failure}"), file=sys.stderr)
+        return FAILED if any(one.wrong for one in silent) else OK
+
+    def plain(self, answer: Callable[[T], dict[str, Any]] = plain_message) -> dict[str, Any]:
+        """Returns the answers for JSON: one server's as it is, else a row for each node.
+
+        answer: turns one server's answer into what is printed.
+        """
+        if not self.servers.whole:
+            return next(answer(found) for _, found in self)
+        return {
+            "nodes": [
+                {
+                    "node": one.server.node,
+                    "server": one.server.address,
+                    "failure": one_line(one.failure) or None,
+                    "answer": None if one.answer is None else answer(one.answer),
+                }
+                for one in self.rows
+            ]
+        }
+
+
+def add_servers(parser: argparse.ArgumentParser, *, by_name: bool = False) -> None:
+    """Adds the options that say which servers are asked.
+
+    by_name: the node is an argument of the command, as in `rgpu drain gpu1`.
+    """
+    parser.add_argument("--server", metavar="ADDRESS", help=API_SERVER_HELP)
+    parser.add_argument(
+        "--manager",
+        metavar="HOST:PORT",
+        help="the manager of the cluster (default: RGPU_MANAGER)",
+    )
+    if by_name:
+        parser.add_argument("node", metavar="NODE", nargs="?", help="the node of the cluster")
+    else:
+        parser.add_argument("--node", metavar="NAME", help="only this node of the cluster")
+
+
+def servers_of(arguments: argparse.Namespace) -> Servers:
+    """Returns the servers that the options name, else those that the environment names.
+
+    A server's name counts before a manager's, as in `rgpu run`.
+
+    Raises:
+        UsageError: the options contradict each other, or name no node of the cluster.
+        ServerError: the manager does not answer.
+    """
+    option, node = arguments.manager, arguments.node
+    if arguments.server and (option or node):
+        raise UsageError("--server names the server already: leave out the manager and the node")
+    by_name = arguments.server or (os.environ.get("RGPU_SERVER") if not (option or node) else None)
+    manager = None if by_name else manager_of(option, os.environ)
+    if manager is None:
+        if node:
+            raise UsageError(
+                f"node {node!r} is of a cluster: name its manager, --manager or RGPU_MANAGER"
+            )
+        address = str(configured_server(arguments.server, os.environ))
+        return Servers(address, (Server(address),))
+    from rgpu_client.cluster.asking import ManagerClient
+
+    with ManagerClient(manager) as client:
+        pool = client.pool()
+    if node:
+        server = _connected(_named(pool, node))
+        return Servers(server.address, (server,), pool)
+    there = [(Server(one.address, one.name), one.connected) for one in pool.nodes]
+    return Servers(
+        str(manager),
+        tuple(server for server, connected in there if connected),
+        pool,
+        True,
+        tuple(server for server, connected in there if not connected),
+    )
+
+
+def default_servers() -> Servers:
+    """Returns the servers that the environment names. Errors as `servers_of`."""
+    return servers_of(argparse.Namespace(server=None, manager=None, node=None))
+
+
+def only_server(servers: Servers, what: str) -> Server:
+    """Returns the server of a command that changes one; UsageError: a cluster has several.
+
+    what: what is to be done with it, as in "drain".
+    """
+    if servers.whole:
+        assert servers.pool is not None
+        raise UsageError(f"say which node to {what}: {_names(servers.pool)}")
+    return servers.asked[0]
+
+
+def _named(pool: cluster_pb2.GetPoolResponse, name: str) -> cluster_pb2.PoolNode:
+    """Returns the node of this name, or the only one whose name begins so; UsageError."""
+    found = [one for one in pool.nodes if one.name == name]
+    found = found or [one for one in pool.nodes if one.name.startswith(name)]
+    if len(found) != 1:
+        several = f"{name!r} begins several names" if found else f"there is no node {name!r}"
+        raise UsageError(f"{several}: name one of {_names(pool)}")
+    return found[0]
+
+
+def _connected(node: cluster_pb2.PoolNode) -> Server:
+    if not node.connected:
+        raise ServerError(
+            f"node {node.name} is not connected to its manager: start its server again, or look at "
+            "that server's log"
+        )
+    return Server(node.address, node.name)
+
+
+def _names(pool: cluster_pb2.GetPoolResponse) -> str:
+    names = [one.name for one in pool.nodes]
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more if names else "no node has joined"

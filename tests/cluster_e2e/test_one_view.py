@@ -1,0 +1,168 @@
+"""Commands that follow a manager: they ask all nodes of its cluster, or the one that is named."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import jsonschema
+import pytest
+from helpers.command import run_rgpu_plain
+from helpers.manager import ManagerProcess
+from helpers.nodes import STAYS, Nodes, ended, started
+from helpers.waiting import wait_until
+
+SCHEMA = json.loads(
+    (Path(__file__).parents[2] / "docs" / "reference" / "json-schema.json").read_text()
+)
+RACKS = {"gpu1": "r1", "gpu2": "r2"}
+TABLES = ("ps", "devices", "lease list", "tenants", "quota report", "logs", "top --once")
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Nodes]:
+    with ManagerProcess() as manager, Nodes(manager, RACKS, "emulated:512MiB") as nodes:
+        yield nodes
+
+
+@pytest.fixture(scope="module")
+def busy(pair: Nodes) -> Iterator[Nodes]:
+    """A program on each node."""
+    # A node has room for one of them.
+    sizes = ("--share", "60%", "--memory", "64MiB", "--tenant", "alice")
+    address = pair.manager.address
+    with (
+        started(address, *sizes, source=STAYS) as one,
+        started(address, *sizes, source=STAYS) as two,
+    ):
+        for run in (one, two):
+            assert run.stdout is not None
+            run.stdout.readline()
+        yield pair
+        for run in (one, two):
+            code, lines, said = ended(run)
+            assert (code, lines) == (0, ["right"]), said
+
+
+def asked(nodes: Nodes, words: str, status: int = 0) -> str:
+    """Runs a command with RGPU_MANAGER. Returns what it printed; if it fails, its sentence."""
+    done = rgpu(nodes, words)
+    assert done.returncode == status, done
+    return done.stderr if status else done.stdout
+
+
+def rgpu(nodes: Nodes, words: str) -> subprocess.CompletedProcess[str]:
+    return run_rgpu_plain(*words.split(), RGPU_MANAGER=nodes.manager.address)
+
+
+@pytest.mark.parametrize("words", TABLES)
+def test_a_table_has_the_rows_of_all_nodes(busy: Nodes, words: str) -> None:
+    def shown() -> bool:
+        # What a server has recorded is a second old.
+        text = asked(busy, words)
+        return (
+            "gpu1" in text
+            and "gpu2" in text
+            and (words == "devices" or "alice" in text or words == "logs")
+        )
+
+    wait_until(shown, 30)
+    one = asked(busy, f"{words} --node gpu2")
+    assert "gpu1" not in one
+    assert "node" not in one.split(), "one node's table is that of its server"
+
+
+@pytest.mark.parametrize("command", SCHEMA["commands_of_a_cluster"])
+def test_json_has_an_answer_of_each_node(busy: Nodes, command: str) -> None:
+    said = json.loads(asked(busy, command.removeprefix("rgpu ")))
+    form = {"$defs": SCHEMA["$defs"], **SCHEMA["commands_of_a_cluster"][command]}
+    jsonschema.Draft202012Validator(form).validate(said)
+    assert {row["node"] for row in said["nodes"]} == {"gpu1", "gpu2"}
+    assert all(row["failure"] is None and row["answer"] for row in said["nodes"])
+    one = json.loads(asked(busy, f"{command.removeprefix('rgpu ')} --node gpu1"))
+    form = {"$defs": SCHEMA["$defs"], **SCHEMA["commands"][command]}
+    jsonschema.Draft202012Validator(form).validate(one)
+
+
+def test_a_server_that_is_named_counts_before_the_manager(busy: Nodes) -> None:
+    address = busy.servers["gpu1"].tcp
+    assert "node" not in asked(busy, f"ps --server {address}").split()
+    both = run_rgpu_plain("ps", RGPU_MANAGER=busy.manager.address, RGPU_SERVER=address)
+    assert "node" not in both.stdout.split()
+    whole = run_rgpu_plain("ps", "--manager", busy.manager.address, RGPU_SERVER=address)
+    assert "gpu2" in whole.stdout
+
+
+def test_what_is_waiting_at_the_manager_is_in_ps(busy: Nodes) -> None:
+    sizes = ("--share", "60%", "--wait")
+    with started(busy.manager.address, *sizes, source=STAYS) as run:
+        wait_until(lambda: "in line" in asked(busy, "ps"), 30)
+        assert len(json.loads(asked(busy, "ps --json"))["waiting"]) == 1
+        run.send_signal(signal.SIGINT)
+        run.wait(60)
+
+
+def test_a_lease_is_found_on_its_node(busy: Nodes) -> None:
+    leases = {node: busy.leases(node)[0] for node in RACKS}
+    for node, lease in leases.items():
+        key = str(lease["key"])
+        for name in (key, key[:-8], f"{node}/{lease['lease_id']}"):
+            assert f"{node}/{lease['lease_id']} is paused" in asked(busy, f"lease pause {name}")
+            assert f"{node}/{lease['lease_id']} goes on" in asked(busy, f"lease resume {name}")
+            assert f"{node}/{lease['lease_id']}  granted" in asked(busy, f"logs {name}")
+    both = asked(busy, "lease pause run-", status=2)
+    assert "may be gpu1/lease-" in both
+    assert "name one of them" in both
+    assert "there is no lease 'nope'" in asked(busy, "lease pause nope", status=1)
+    assert "there is no log of a lease 'nope'" in asked(busy, "logs nope", status=1)
+
+
+def test_one_server_is_changed_by_the_name_of_its_node(pair: Nodes) -> None:
+    assert "say which node to drain: gpu1, gpu2" in asked(pair, "drain", status=2)
+    assert "there is no node 'gpu3': name one of gpu1, gpu2" in asked(pair, "drain gpu3", status=2)
+    assert "'gpu' begins several names" in asked(pair, "drain gpu", status=2)
+    assert "say which node to grant the lease on" in asked(pair, "lease grant job", status=2)
+    assert asked(pair, "drain gpu1").startswith("node gpu1 takes nothing new")
+    assert "node gpu1 is drained" in asked(pair, "devices")
+    assert "`rgpu undrain gpu1`" in asked(pair, "devices")
+    assert asked(pair, "undrain gpu1").startswith("node gpu1 takes new leases")
+    assert "of a cluster: name its manager" in run_rgpu_plain("drain", "gpu1").stderr
+
+
+def test_a_lease_is_granted_on_a_node(pair: Nodes) -> None:
+    asked(pair, "lease grant kept --memory 16MiB --ttl 600 --node gpu2")
+    assert [one["key"] for one in pair.leases("gpu2") if one["key"] == "kept"] == ["kept"]
+    assert "was revoked" in asked(pair, "lease revoke kept")
+
+
+def test_doctor_looks_at_each_node(pair: Nodes) -> None:
+    found = json.loads(asked(pair, "doctor --json"))["findings"]
+    ports = [row for row in found if row["area"] == "port"]
+    assert [row["level"] for row in ports] == ["ok", "ok"]
+    assert {row["sentence"].split(":")[0] for row in ports} == {"node gpu1", "node gpu2"}
+
+
+def test_completion_offers_the_leases_of_all_nodes(busy: Nodes) -> None:
+    keys = {str(busy.leases(node)[0]["key"]) for node in RACKS}
+    assert keys <= set(asked(busy, "completion leases").split())
+
+
+def test_a_node_that_is_away_hides_no_other() -> None:
+    with ManagerProcess() as manager, Nodes(manager, RACKS, "emulated:256MiB") as nodes:
+        nodes.signal("gpu1", signal.SIGKILL)
+        nodes.servers["gpu1"].stop()
+        wait_until(lambda: manager.connected() == {"gpu2"}, 60)
+        done = rgpu(nodes, "devices")
+        assert "gpu2" in done.stdout
+        assert "gpu1" not in done.stdout
+        assert "rgpu: node gpu1: it is not connected to its manager" in done.stderr
+        assert done.returncode == 0, "the manager knows, so nothing is wrong with the answer"
+        rows = json.loads(asked(nodes, "devices --json"))["nodes"]
+        assert [(row["node"], row["answer"] is None) for row in rows] == [
+            ("gpu1", True),
+            ("gpu2", False),
+        ]
+        assert "is not connected to its manager" in asked(nodes, "ps --node gpu1", status=1)
