@@ -35,6 +35,7 @@ class Wishes(TypedDict, total=False):
     policy: str | None
     priority: int | None
     weight: int | None
+    name: str | None
 
 
 # Variables of the last path to each server: agents that run for one claim serve the next ones too.

@@ -12,10 +12,11 @@ from netprobe.candidates import TRANSPORTS
 from rgpu_client.arrays.running import with_arrays, with_torch
 from rgpu_client.cluster.options import Wanted, add_options, wanted
 from rgpu_client.device_names import parse_devices
-from rgpu_client.program import before_start, cannot_start, find_program
+from rgpu_client.program import before_start, cannot_start, find_program, keep_started, say_started
 from rgpu_client.program_environment import client_environment, library_path
 from rgpu_client.session.audit import is_loud
 from rgpu_client.session.check import FOR_EVER, claimed, wait_seconds
+from rgpu_client.session.greeting import program_name, run_name
 from rgpu_client.session.launch import api_server, carried
 from rgpu_client.session.routes import on_paths
 from rgpu_client.settings import DEFAULT_SERVER, SESSION_SERVER_HELP, ClientSettings
@@ -59,6 +60,7 @@ def _add_session_options(parser: argparse.ArgumentParser) -> None:
         help="device, or several: 0,1, or 0,1@HOST:PORT of another server (default: any one)",
     )
     add_size_options(parser)
+    add_name_option(parser)
     parser.add_argument(
         "--lease",
         metavar="NAME",
@@ -95,6 +97,13 @@ def add_size_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tenant", metavar="NAME", help="the tenant whose quota is charged")
 
 
+def add_name_option(parser: argparse.ArgumentParser) -> None:
+    """Adds --name."""
+    parser.add_argument(
+        "--name", metavar="NAME", help="what lists call the run (default: its program)"
+    )
+
+
 def settings_of(arguments: argparse.Namespace) -> ClientSettings:
     """Returns the settings that the options give; some commands have no server and no device."""
     return ClientSettings(
@@ -108,6 +117,7 @@ def settings_of(arguments: argparse.Namespace) -> ClientSettings:
         arguments.policy,
         arguments.priority,
         arguments.weight,
+        getattr(arguments, "name", None),
     )
 
 
@@ -173,6 +183,11 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="PyTorch's `cuda` is the GPU node, for programs that say so",
     )
+    parser.add_argument(
+        "--detach",
+        action="store_true",
+        help="run in the background: print the run's id and keep its output",
+    )
     add_wait_option(parser)
     add_options(parser).add_argument(
         "--reservation", metavar="ID", help="use the cards that `rgpu reserve` reserved: id or name"
@@ -194,11 +209,14 @@ def add_wait_option(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     with before_start():
+        keep_started()
         several = "," in (arguments.server or "")
         named = _without_server(arguments) if several else arguments
         settings_of(named).variables()  # first, so that wrong options are reported first
         where = wanted(arguments)
         command = _program(arguments, "rgpu run [OPTIONS] -- PROGRAM [ARGUMENTS]")
+        if arguments.detach:
+            return _detached(arguments, command)
         server = arguments.server or os.environ.get("RGPU_SERVER", "")
         manager = None
         if arguments.reservation:
@@ -224,8 +242,20 @@ def _run(arguments: argparse.Namespace) -> int:
         environment = _environment(arguments)
         if arguments.hold:
             return _run_held(arguments, command, environment)
-        _become(command, claimed(carried(environment), command[0], arguments.wait))
+        _become(command, claimed(carried(environment), program_name(command), arguments.wait))
     raise AssertionError("a program that was started does not return")
+
+
+def _detached(arguments: argparse.Namespace, command: list[str]) -> int:
+    """Runs the same command in the background."""
+    from rgpu_client.background.starting import detach
+
+    words = sys.argv[2:]
+    options = len(words) - len(arguments.program)
+    kept = [word for word in words[:options] if word != "--detach"]
+    name = run_name({**os.environ, **settings_of(_without_server(arguments)).variables()},
+                    program_name(command))  # fmt: skip
+    return detach(name, [*kept, *words[options:]])
 
 
 def _all_name_servers(arguments: argparse.Namespace) -> bool:
@@ -240,6 +270,7 @@ def _all_name_servers(arguments: argparse.Namespace) -> bool:
 def _become(command: list[str], environment: dict[str, str]) -> NoReturn:
     """Executes the program in place of this process; ProgramError."""
     sys.stdout.flush()
+    say_started()
     try:
         os.execve(command[0], command, environment)
     except OSError as error:
@@ -259,10 +290,11 @@ def _run_in_cluster(
     environment = _sized(arguments)
     loud = arguments.verbose or is_loud(environment)
     for left in reversed(range(_TRIES)):
-        placed = place_by_manager(manager, where, environment, arguments.wait, loud=loud)
+        name = run_name(environment, program_name(command))
+        placed = place_by_manager(manager, where, environment, arguments.wait, name=name, loud=loud)
         try:
             chosen = on_paths(placed.environment, placed.server, arguments.transport, loud)
-            _become(command, claimed(carried(chosen), command[0]))
+            _become(command, claimed(carried(chosen), program_name(command)))
         except (NoSessionError, ServerError):
             # The server may have ended since it granted the lease; another one may have room.
             placed.give_up()
@@ -289,7 +321,9 @@ def _run_reserved(
     server, variables = in_reservation(manager, arguments.reservation, environment, loud=loud)
     _become(
         command,
-        claimed(carried(on_paths(variables, server, arguments.transport, loud)), command[0]),
+        claimed(
+            carried(on_paths(variables, server, arguments.transport, loud)), program_name(command)
+        ),
     )
 
 
@@ -316,11 +350,12 @@ def _run_held(
     from rgpu_client.session.agent import run_under_lease
 
     with ControlClient(api_server(environment, _named(arguments))) as client:
-        request = _lease_request(environment)
+        say_started()
+        request = _lease_request(environment, run_name(environment, program_name(command)))
         return run_under_lease(client, request, command, carried(environment))
 
 
-def _lease_request(environment: dict[str, str]) -> LeaseRequest:
+def _lease_request(environment: dict[str, str], name: str) -> LeaseRequest:
     from rgpu_client.control import LeaseRequest
 
     sizes = sizes_of(environment)
@@ -336,6 +371,7 @@ def _lease_request(environment: dict[str, str]) -> LeaseRequest:
         priority=sizes.priority,
         weight=sizes.weight,
         behind_line=True,
+        name=name,
     )
 
 
@@ -353,7 +389,7 @@ def _trace(arguments: argparse.Namespace) -> int:
     with before_start():
         settings_of(arguments).variables()
         command = _program(arguments, "rgpu trace [OPTIONS] -- PROGRAM [ARGUMENTS]")
-        environment = claimed(carried(_environment(arguments)), command[0])
+        environment = claimed(carried(_environment(arguments)), program_name(command))
     import json
     import shutil
     import tempfile

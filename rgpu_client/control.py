@@ -47,7 +47,8 @@ class LeaseRequest:
     """A request for an explicit lease. For a field that is 0, "" or None, the server decides.
 
     memory_ppm: the memory in millionths of the device's memory; used if memory_bytes is 0.
-    behind_line: leave alone the room that claims in line wait for; an operator may take it.
+    behind_line: leave alone the room that claims in line wait for; an operator may take it. name:
+    what people call the lease.
     """
 
     tenant: str = ""
@@ -62,6 +63,7 @@ class LeaseRequest:
     priority: int | None = None
     weight: int | None = None
     behind_line: bool = False
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,7 @@ class ControlClient(Closing):
             ),
             ttl_seconds=request.ttl_seconds,
             behind_line=request.behind_line,
+            name=request.name,
         )
         answer: lease_pb2.GrantLeaseResponse = self._call(self._leases.GrantLease, message)
         return answer.lease
@@ -239,6 +242,10 @@ class ControlClient(Closing):
         """Ends a lease and returns how many sessions ended with it."""
         request = lease_pb2.RevokeLeaseRequest(lease_id=lease_id)
         return int(self._call(self._leases.RevokeLease, request).ended_sessions)
+
+    def cancel(self, claim: int) -> None:
+        """Takes a claim out of the line in which it waits."""
+        self._call(self._leases.CancelClaim, lease_pb2.CancelClaimRequest(claim=claim))
 
     def _call(self, method: Callable[..., Any], request: Any) -> Any:
         try:

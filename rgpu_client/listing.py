@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rgpu_client.cluster.servers import add_servers, servers_of
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rgpu_client.cluster.servers import Server, Servers
     from rgpu_client.control import ControlClient
     from rgpu_common.v1.device_pb2 import Device, ListDevicesResponse
+    from rgpu_common.v1.log_pb2 import LogEntry
     from rgpu_common.v1.session_pb2 import (
         LeaseUsage,
         ListSessionsResponse,
@@ -30,20 +32,24 @@ _DEVICE_TITLES = (
     "device>", "name", "pool", "memory>", "free>", "used>", "shares>", "leases>", "sessions>",
 )  # fmt: skip
 _LEASE_TITLES = (
-    "lease", "tenant", "key", "device>", "memory>", "used>", "peak>", "refused>", "share>",
+    "lease", "name", "tenant", "key", "device>", "memory>", "used>", "peak>", "refused>", "share>",
     "limit>", "ends in>",
 )  # fmt: skip
 _WAITING_TITLES = (
-    "in line", "tenant", "key", "from", "device", "memory>", "share>", "waits>", "because",
+    "in line", "name", "tenant", "key", "from", "device", "memory>", "share>", "waits>", "because",
 )  # fmt: skip
 _SESSION_TITLES = (
     "session>", "lease", "pid>", "from", "over", "used>", "peak>", "launches>", "copied>", "age>",
     "state", "seam", "program",
 )  # fmt: skip
+# For how long `rgpu ps --all` shows what has ended.
+ENDED_SECONDS = 3600.0
+_ENDED_TITLES = ("ended lease", "name", "tenant", "ago>", "what it had")
+_ENDED_DROPPED = ("tenant", "what it had")
 # Columns that a narrow terminal does not show, the first of them first.
 _DEVICE_DROPPED = ("pool", "used", "sessions", "name")
-_LEASE_DROPPED = ("refused", "peak", "tenant", "device", "limit")
-_WAITING_DROPPED = ("device", "tenant", "from", "share", "key")
+_LEASE_DROPPED = ("key", "refused", "peak", "tenant", "device", "limit")
+_WAITING_DROPPED = ("key", "device", "tenant", "from", "share")
 _SESSION_DROPPED = ("copied", "launches", "peak", "over", "from", "age", "seam", "pid", "state")
 
 
@@ -105,18 +111,71 @@ def _running(client: ControlClient) -> _Running:
     return _Running(client.running(), client.usage(), client.devices())
 
 
+def _configure_ps(parser: argparse.ArgumentParser) -> None:
+    _configure(parser)
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="also what has ended in the last hour, and runs in the background of this machine",
+    )
+
+
 def _ps(arguments: argparse.Namespace) -> int:
+    from rgpu_client.background.list import background_lines, background_rows
+
     servers = servers_of(arguments)
     answers = servers.ask(_running)
+    ended = servers.ask(_ended) if arguments.all else None
     if arguments.json:
         plain = answers.plain(_Running.plain)
         if servers.whole and servers.pool is not None:
             plain["waiting"] = [plain_message(one) for one in servers.pool.waiting]
             plain["others_waiting"] = servers.pool.others_waiting
+        if ended is not None:
+            plain["ended"] = [plain_message(entry) for _, entries in ended for entry in entries]
+            plain["background"] = background_rows()
         print(json.dumps(plain, indent=2))
         return answers.complain()
-    print("\n".join(_ps_lines(servers, list(answers), terminal_width())))
+    width = terminal_width()
+    lines = _ps_lines(servers, list(answers), width)
+    if ended is not None:
+        rows = [(server, entry) for server, entries in ended for entry in entries]
+        lines += _ended_lines(servers, rows, width) + background_lines(width)
+    print("\n".join(lines))
     return answers.complain()
+
+
+def _ended(client: ControlClient) -> list[LogEntry]:
+    """Returns the last words about each lease that has ended lately."""
+    since = time.time() - ENDED_SECONDS
+    return [
+        entry
+        for entry in client.log().entries
+        if entry.event == "lease_ended" and entry.time_seconds >= since
+    ]
+
+
+def _ended_lines(
+    servers: Servers, found: Sequence[tuple[Server, LogEntry]], width: int | None
+) -> list[str]:
+    """Returns the table of leases that have ended, the newest last; no lines if there is none."""
+    if not found:
+        return []
+    now = time.time()
+    rows = [
+        servers.cells(
+            server,
+            (
+                entry.lease_id,
+                entry.lease_name,
+                entry.tenant,
+                format_seconds(max(now - entry.time_seconds, 0.0)),
+                entry.sentence.removeprefix("ended: "),
+            ),
+        )
+        for server, entry in sorted(found, key=lambda one: one[1].time_seconds)
+    ]
+    return ["", fitting(servers.titles(_ENDED_TITLES), rows, _ENDED_DROPPED, width)]
 
 
 def _ps_lines(
@@ -165,6 +224,7 @@ def _line(
 def _waiting_row(claim: WaitingClaim) -> tuple[str, ...]:
     return (
         f"{claim.place} of {claim.waiting}",
+        claim.name,
         claim.tenant,
         claim.lease_key,
         claim.origin,
@@ -195,6 +255,7 @@ def drained_words(answer: ListDevicesResponse, server: Server) -> list[str]:
 def _lease_row(lease: LeaseUsage) -> tuple[str, ...]:
     return (
         lease.lease_id,
+        lease.name,
         lease.tenant,
         lease.lease_key,
         str(lease.device),
@@ -239,4 +300,4 @@ def _state(session: Session) -> str:
 
 
 devices = Command("devices", "list what a server or a cluster offers", _configure, _devices)
-ps = Command("ps", "list leases and sessions, and what they use", _configure, _ps)
+ps = Command("ps", "list leases and sessions, and what they use", _configure_ps, _ps)

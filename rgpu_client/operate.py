@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rgpu_client.cluster.naming import find_lease
 from rgpu_client.cluster.servers import add_servers, only_server, servers_of
 from rgpu_client.sizes import parse_guarantee
+from rgpu_common.clusters import check_run_name
 from rgpu_common.command import OK, Command
 from rgpu_common.errors import UsageError
 from rgpu_common.sharing import POLICIES, parse_policy
@@ -57,6 +58,7 @@ def _configure_lease(parser: argparse.ArgumentParser) -> None:
     grant.add_argument(
         "--tenant", default="", metavar="NAME", help="the tenant whose quota is charged"
     )
+    grant.add_argument("--name", default="", metavar="NAME", help="what lists call it")
     grant.add_argument("--device", type=int, metavar="N", help="device of the server")
     grant.add_argument(
         "--ttl",
@@ -110,7 +112,7 @@ def _lease(arguments: argparse.Namespace) -> int:
 
 
 # Columns that a narrow terminal does not show, the first of them first.
-_DROPPED = ("weight", "priority", "policy", "tenant", "device", "sessions", "limit")
+_DROPPED = ("key", "weight", "priority", "policy", "tenant", "device", "sessions", "limit")
 
 
 def _list(servers: Servers, arguments: argparse.Namespace) -> int:
@@ -119,7 +121,7 @@ def _list(servers: Servers, arguments: argparse.Namespace) -> int:
         print(json.dumps(answers.plain(lambda found: plain_groups({"leases": found})), indent=2))
         return answers.complain()
     rows = [servers.cells(server, _lease_row(one)) for server, found in answers for one in found]
-    titles = ("lease", "tenant", "key", "device>", "memory>", "used>", "share>", "limit>")
+    titles = ("lease", "name", "tenant", "key", "device>", "memory>", "used>", "share>", "limit>")
     more = ("policy", "priority>", "weight>", "sessions>", "state")
     print(fitting(servers.titles((*titles, *more)), rows, _DROPPED, terminal_width()))
     return answers.complain()
@@ -128,6 +130,7 @@ def _list(servers: Servers, arguments: argparse.Namespace) -> int:
 def _lease_row(lease: lease_pb2.Lease) -> tuple[str, ...]:
     return (
         lease.lease_id,
+        lease.name,
         lease.tenant,
         lease.key,
         str(lease.device),
@@ -193,6 +196,7 @@ def _grant_request(arguments: argparse.Namespace) -> LeaseRequest:
         policy=change.policy,
         priority=change.priority,
         weight=change.weight,
+        name=check_run_name(arguments.name) if arguments.name else "",
     )
 
 

@@ -52,6 +52,7 @@ def connect(
     policy: str | None = None,
     priority: int | None = None,
     weight: int | None = None,
+    name: str | None = None,
     transport: str | None = None,
     wait: bool | float = False,
 ) -> Lease:
@@ -79,6 +80,7 @@ def connect(
         policy: "fixed", "burst", "best-effort" or "none".
         priority: 0 to 100. Leases of a higher priority get idle device time first.
         weight: 1 to 1000. How leases of one priority divide idle device time.
+        name: what lists call the lease. None: the name of the program's file.
         transport: "auto" takes the best path that the server offers; "shm", "unix", "tcp", "tls",
             "ucx" or "grpc" takes that one. None: RGPU_TRANSPORT, then auto.
         wait: whether to wait in line if there is no room: True without a limit, a number for so
@@ -95,7 +97,7 @@ def connect(
         MissingPartError: the package was not built.
     """
     settings = ClientSettings(
-        server, memory, device, share, limit, tenant, lease, policy, priority, weight
+        server, memory, device, share, limit, tenant, lease, policy, priority, weight, name
     )
     return connect_with(settings, transport, wait)
 

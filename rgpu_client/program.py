@@ -12,6 +12,10 @@ from rgpu_common.errors import NOT_STARTED, NoProgramError, ProgramError, RgpuEr
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# The descriptor by which the supervisor of a run in the background learns that the program begins.
+STARTED = "RGPU_STARTED"
+_supervisors: list[int] = []
+
 
 @contextlib.contextmanager
 def before_start() -> Iterator[None]:
@@ -77,3 +81,23 @@ def cannot_start(path: str, error: OSError) -> ProgramError:
         reason += "; a script's first line names its interpreter (#!/bin/sh), or you name it "
         reason += f"before the script: sh {path}"
     return ProgramError(f"{path} cannot be started: {reason}")
+
+
+def keep_started() -> None:
+    """Takes the descriptor with which this process tells its supervisor that the program begins, if
+    it has a supervisor. The program does not inherit it.
+    """
+    text = os.environ.pop(STARTED, "")
+    if text.isdecimal():
+        with contextlib.suppress(OSError):
+            os.set_inheritable(int(text), False)
+            _supervisors.append(int(text))
+
+
+def say_started() -> None:
+    """Tells the supervisor, if there is one, that the program begins now."""
+    while _supervisors:
+        with contextlib.suppress(OSError):
+            os.write(_supervisors[-1], b"+")
+            os.close(_supervisors[-1])
+        _supervisors.pop()

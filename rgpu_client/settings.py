@@ -15,6 +15,7 @@ from rgpu_client.sizes import (
     parse_priority,
     parse_weight,
 )
+from rgpu_common.clusters import check_run_name
 from rgpu_common.endpoints import DEFAULT_PORT, Endpoint, TcpEndpoint, parse_endpoint
 from rgpu_common.errors import UsageError
 from rgpu_common.sharing import parse_policy
@@ -43,7 +44,8 @@ class ClientSettings(NamedTuple):
     or "0,1@b:7700" for those of several servers. share, limit: "0.4", "40%" or "40vcore". lease:
     processes that name the same lease share it. tenant: the tenant whose quota is charged. policy:
     "fixed", "burst", "best-effort" or "none". priority: leases of a higher priority get idle device
-    time first. weight: how leases of one priority divide it.
+    time first. weight: how leases of one priority divide it. name: what the lease is called in
+    lists; it need not be unique.
     """
 
     server: str | None = None
@@ -56,6 +58,7 @@ class ClientSettings(NamedTuple):
     policy: str | None = None
     priority: int | None = None
     weight: int | None = None
+    name: str | None = None
 
     def variables(self, naming: str = "--{}") -> dict[str, str]:
         """Returns the variables to set.
@@ -139,6 +142,7 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
     "policy": lambda value: parse_policy(_text(value)).word,
     "priority": lambda value: str(parse_priority(_digits(value))),
     "weight": lambda value: str(parse_weight(_digits(value))),
+    "name": lambda value: check_run_name(_text(value)),
 }
 
 

@@ -15,6 +15,8 @@ MANAGER_PORT = 7710
 # The group of our Kubernetes objects, and the audience of pods' tokens for us.
 KUBERNETES_GROUP = "rgpu.dev"
 MAX_REQUEST_CARDS = 1024
+# The most characters of what people call a run.
+MAX_NAME = 64
 # The first attempt of a grant that no manager ordered, but the agent of a Kubernetes node.
 AGENT_ATTEMPT = 1_000_000
 # The longest time for which a server reserves a card.
@@ -41,6 +43,13 @@ def check_node_name(text: str) -> str:
             f"{text!r} is not a name: write 1 to 63 letters, digits, dots, dashes and underscores, "
             "with a letter or a digit at both ends"
         )
+    return text
+
+
+def check_run_name(text: str) -> str:
+    """Returns what people call a run; UsageError if it cannot be that."""
+    if not 0 < len(text) <= MAX_NAME or not text.isprintable():
+        raise UsageError(f"a name is 1 to {MAX_NAME} printable characters, not {text!r}")
     return text
 
 

@@ -42,6 +42,16 @@ def _shown(character: str) -> str:
     return character if character.isprintable() or character in "\n\t" else "?"
 
 
+def file_of_program(program: str) -> str:
+    """Returns what people call a program: of an interpreter its script or module.
+
+    program: its name as a HELLO has it: "train", "python3 train.py", "python -m pytest".
+    """
+    name, _, rest = program.partition(" ")
+    rest = rest.removeprefix("-m ")
+    return name if not rest or rest.startswith("-") else rest
+
+
 def process_end(status: int) -> str:
     """Names how a process ended, from the status of `subprocess` or `os.waitstatus_to_exitcode`:
     "SIGSEGV", or "exit code 1".

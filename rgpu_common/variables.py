@@ -15,15 +15,16 @@ KNOWN = frozenset(
     for name in (
         "AGENT_LOG", "AGENT_SECONDS", "AGENT_TEXTFILE", "COMPRESSION", "DEVICE",
         "HIDE_NVJITLINK", "LEASE", "LIBCUDA", "LIBSSL", "LIBUCP", "LIBZSTD", "LIMIT", "LOG",
-        "MANAGER", "MEMORY", "MOVE", "NODE", "PATHS", "POLICY", "PRIORITY", "RACK", "RESUME",
-        "SERVER", "SHARE", "TENANT", "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN", "TOKEN_FILE",
-        "TOKEN_FILES", "TRACE", "TRANSPORT", "WEIGHT", "WORKLOAD",
+        "MANAGER", "MEMORY", "MOVE", "NAME", "NODE", "PATHS", "POLICY", "PRIORITY", "RACK",
+        "RESUME", "SERVER", "SHARE", "TENANT", "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN",
+        "TOKEN_FILE", "TOKEN_FILES", "TRACE", "TRANSPORT", "WEIGHT", "WORKLOAD",
     )
 )  # fmt: skip
 # Variables by which rgpu's own processes tell each other something, and those of its tests and
 # build.
 _INTERNAL = frozenset(
-    f"{PREFIX}{name}" for name in ("AGENT", "CHOSEN", "PYTEST", "ROUTES", "TUNNEL", "BUILD_DIR")
+    f"{PREFIX}{name}"
+    for name in ("AGENT", "BUILD_DIR", "CHOSEN", "PYTEST", "ROUTES", "STARTED", "TUNNEL")
 )
 _INTERNAL_KINDS = tuple(f"{PREFIX}{kind}_" for kind in ("EMU", "TEST", "UPDATE"))
 # The least similarity, from 0 to 1, at which a name is taken for a misspelt variable of rgpu. Less

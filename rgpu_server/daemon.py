@@ -107,7 +107,7 @@ class Daemon:
         self.recorder = _recorder(config, self.observer, self.state)
         self.conductor.report_to(self._handover, self.recorder)
         self._memory = MemoryWatch(self.conductor)
-        self.log = LeaseLog(self._key_of)
+        self.log = LeaseLog(self._key_of, name_of=self._name_of)
         api_path = str(self._folder / "api")
         self._api_address = f"unix:{api_path}"
         self.probes = Probes(_identity(self.state), config.probe, self.isolation)
@@ -191,6 +191,10 @@ class Daemon:
     def _key_of(self, lease_id: str) -> LeaseKey | None:
         lease = self.conductor.node.leases.get(lease_id)
         return None if lease is None else lease.key
+
+    def _name_of(self, lease_id: str) -> str:
+        lease = self.conductor.node.leases.get(lease_id)
+        return "" if lease is None else lease.name
 
     def _membership(self) -> Membership:
         return Membership(self.conductor, self._inventory, self.probes.identity.server)

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from rgpu_common.errors import WorkerError
+from rgpu_common.texts import one_line
 from rgpu_common.wire.handshake import SECRET_BYTES
 from rgpu_common.wire.hello import Hello
 from rgpu_common.wire.status import CUDA_ERROR_DEVICE_UNAVAILABLE
@@ -270,6 +271,7 @@ class Handover:
         return {
             "tenant": lease.key.tenant,
             "key": lease.key.name,
+            "name": lease.name,
             "uuid": self._uuids[lease.device],
             "quota": _quota_record(lease.quota),
             "first": _quota_record(lease.first),
@@ -319,6 +321,7 @@ def _lease(lease: str, record: Mapping[str, Any], ordinals: Mapping[str, int]) -
         state=LeaseState.__members__.get(str(record.get("state")), LeaseState.ACTIVE),
         first=_quota(record.get("first")),
         booked=booked_of(record.get("booked")),
+        name=one_line(str(record.get("name") or "")),
     )
 
 

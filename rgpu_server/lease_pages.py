@@ -114,6 +114,7 @@ class LeasePages:
                 lease=lease.id,
                 tenant=lease.key.tenant,
                 key=lease.key.name,
+                name=lease.name,
                 device=lease.device,
                 memory_bytes=action.quota.memory_bytes,
                 explicit=lease.explicit,

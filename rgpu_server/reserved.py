@@ -85,7 +85,8 @@ class ReservedFile:
             weight=int(record["weight"]),
         )
         number = conductor.next_request()
-        event = on.LeaseRequested(number, key.tenant, key.name, wish, left, True, booked)
+        name = str(record.get("name") or "")
+        event = on.LeaseRequested(number, key.tenant, key.name, wish, left, True, booked, name=name)
         answer = conductor.ask(number, event)
         if isinstance(answer, Refusal):
             log.error("lease %s is lost: %s", key, answer.sentence)
@@ -95,6 +96,7 @@ class ReservedFile:
         return {
             "tenant": lease.key.tenant,
             "key": lease.key.name,
+            "name": lease.name,
             "uuid": self._uuids[lease.device],
             "memory_bytes": quota.memory_bytes,
             "share_ppm": quota.share_request_ppm,

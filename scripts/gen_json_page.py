@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from netprobe.forms import Probed
+from rgpu_client.background.list import BackgroundRow
 from rgpu_client.cluster.reserve import Reserved
 from rgpu_client.observe.nvml import Node
 from rgpu_client.trace import Trace
@@ -42,7 +43,7 @@ SCHEMA = ROOT / "docs" / "reference" / "json-schema.json"
 
 @dataclass(frozen=True)
 class Listing:
-    """What a command prints: a message, lists of messages and numbers by name, or a type.
+    """What a command prints: a message, lists of messages or types and numbers by name, or a type.
 
     cluster: it asks all nodes of a cluster if a manager is named.
     """
@@ -52,6 +53,7 @@ class Listing:
     message: Any = None
     groups: dict[str, Any] = field(default_factory=dict)
     numbers: dict[str, str] = field(default_factory=dict)
+    forms: dict[str, Any] = field(default_factory=dict)
     form: Any = None
     cluster: bool = False
 
@@ -62,6 +64,11 @@ LISTINGS = (
             groups={"sessions": session_pb2.Session, "leases": session_pb2.LeaseUsage,
                     "waiting": session_pb2.WaitingClaim},
             numbers={"others_waiting": "Claims of other tenants that wait."}, cluster=True),
+    Listing("rgpu ps --all --json", "PsAll",
+            groups={"sessions": session_pb2.Session, "leases": session_pb2.LeaseUsage,
+                    "waiting": session_pb2.WaitingClaim, "ended": log_pb2.LogEntry},
+            numbers={"others_waiting": "Claims of other tenants that wait."},
+            forms={"background": BackgroundRow}),
     Listing("rgpu top --json", message=observe_pb2.GetNowResponse, cluster=True),
     Listing("rgpu smi --json", form=Node),
     Listing("rgpu quota report --json", message=observe_pb2.GetRecordResponse, cluster=True),
@@ -142,26 +149,34 @@ def _of_cluster(name: str, *, waiting: bool) -> dict[str, Any]:
 def _define(listing: Listing, definitions: dict[str, Any], comments: Comments) -> str:
     """Adds what the command prints, and returns its name."""
     if listing.form is not None:
-        plain, parts = msgspec.json.schema_components([listing.form], ref_template="#/$defs/{name}")
-        for part in parts.values():
-            part.pop("additionalProperties", None)
-            part["description"] = _joined(part.get("description", ""))
-            if "properties" in part:
-                part["required"] = list(part["properties"])
-                for one in part["properties"].values():
-                    one.pop("default", None)
-        _add(definitions, parts)
-        return str(plain[0]["$ref"]).rpartition("/")[2]
+        return _form(listing.form, definitions)
     if listing.message is not None:
         return _message(listing.message.DESCRIPTOR, definitions, comments)
     fields: dict[str, Any] = {}
     for name, message in listing.groups.items():
         target = _message(message.DESCRIPTOR, definitions, comments)
         fields[name] = {"type": "array", "items": {"$ref": f"#/$defs/{target}"}}
+    for name, form in listing.forms.items():
+        target = _form(form, definitions)
+        fields[name] = {"type": "array", "items": {"$ref": f"#/$defs/{target}"}}
     for name, about in listing.numbers.items():
         fields[name] = {"type": "integer", "description": about}
     _add(definitions, {listing.name: _object(fields, "")})
     return listing.name
+
+
+def _form(form: Any, definitions: dict[str, Any]) -> str:
+    """Adds a type, and returns its name."""
+    plain, parts = msgspec.json.schema_components([form], ref_template="#/$defs/{name}")
+    for part in parts.values():
+        part.pop("additionalProperties", None)
+        part["description"] = _joined(part.get("description", ""))
+        if "properties" in part:
+            part["required"] = list(part["properties"])
+            for one in part["properties"].values():
+                one.pop("default", None)
+    _add(definitions, parts)
+    return str(plain[0]["$ref"]).rpartition("/")[2]
 
 
 def _object(fields: dict[str, Any], about: str) -> dict[str, Any]:

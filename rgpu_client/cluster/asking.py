@@ -92,6 +92,12 @@ class ManagerClient(Closing):
         answer: cluster_pb2.ReleaseResponse = self._call(self._stub.Release, request)
         return answer.request_id
 
+    def cancel(self, request: str) -> None:
+        """Takes somebody's request back, and ends its leases; ServerError."""
+        self._call(
+            self._stub.Withdraw, cluster_pb2.WithdrawRequest(request_id=request, cancelled=True)
+        )
+
     def withdraw(self, request: str) -> None:
         """Takes a request back. Without an answer the manager does so by itself after a while."""
         message = cluster_pb2.WithdrawRequest(request_id=request)

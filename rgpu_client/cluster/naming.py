@@ -1,4 +1,6 @@
-"""Finds a lease by what a user writes for it: its id, its key, the begin of one, or NODE/LEASE."""
+"""Finds a lease by what a user writes for it: its id, key or name, how one of them begins, or
+NODE/LEASE.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ class Named:
 def find_lease(servers: Servers, text: str) -> Named:
     """Returns the lease that the user means.
 
-    An id or a key that is written out counts before one that only begins so.
+    What is written out counts before what only begins so.
 
     Raises:
         UsageError: it may be one of several.
@@ -63,7 +65,7 @@ def _meant(leases: Sequence[Named], text: str) -> list[Named]:
 
 _RULES: tuple[Callable[[lease_pb2.Lease, str], bool], ...] = (
     lambda lease, word: lease.lease_id == word,
-    lambda lease, word: lease.key == word,
+    lambda lease, word: word in (lease.key, lease.name),
     lambda lease, word: lease.lease_id.startswith(word),
-    lambda lease, word: lease.key.startswith(word),
+    lambda lease, word: lease.key.startswith(word) or lease.name.startswith(word),
 )

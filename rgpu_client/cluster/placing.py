@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from netprobe.identity import machine_name, read_boot_id
 from rgpu_client.device_names import DeviceName
@@ -18,7 +20,7 @@ from rgpu_common.errors import NoSessionError, UsageError
 from rgpu_common.wire.claim import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from netprobe.cost import Workload
     from rgpu_client.cluster.asking import ManagerClient
@@ -65,9 +67,15 @@ def manager_of(option: str | None, environment: Mapping[str, str]) -> Endpoint |
 
 
 def place_by_manager(
-    manager: Endpoint, wanted: Wanted, environment: Mapping[str, str], wait: float, *, loud: bool
+    manager: Endpoint,
+    wanted: Wanted,
+    environment: Mapping[str, str],
+    wait: float,
+    *,
+    name: str,
+    loud: bool,
 ) -> Placed:
-    """Asks the manager for a card. environment: with the sizes of the run.
+    """Asks the manager for a card. environment: with the sizes of the run. name: what it is called.
 
     Raises:
         UsageError: the sizes cannot be met by a manager.
@@ -76,7 +84,7 @@ def place_by_manager(
     from rgpu_client.cluster.asking import ManagerClient
 
     request = request_of(wanted, environment, wait)
-    request.stays = True
+    request.stays, request.name = True, name
     client = ManagerClient(manager)
     try:
         placed = submitted(client, request, wait)
@@ -110,7 +118,8 @@ def submitted(
         line.show(Place(place.place, place.waiting, place.sentence))
 
     try:
-        placed = client.submit(request, wait, show)
+        with _ended_by_sigterm():
+            placed = client.submit(request, wait, show)
     finally:
         line.clear()
     for part in parts_of(placed):
@@ -119,6 +128,22 @@ def submitted(
             client.withdraw(request.request_id)
             raise NoSessionError(f"node {part.node} has left the cluster meanwhile; try again")
     return placed
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """In the block SIGTERM ends this process as Ctrl-C does: it takes its request back first, which
+    would wait on for a client that has gone.
+    """
+
+    def leave(number: int, _frame: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def variables_of(

@@ -87,7 +87,7 @@ def _reserve(arguments: argparse.Namespace) -> int:
     manager = _manager(arguments)
     kept = {k: v for k, v in os.environ.items() if k not in ("RGPU_LEASE", "RGPU_DEVICE")}
     request = request_of(where, {**kept, **settings}, arguments.wait)
-    request.request_id = _new_id(arguments.name)
+    request.request_id, request.name = _new_id(arguments.name), arguments.name
     request.reserve_seconds = seconds
     with ManagerClient(manager) as client:
         placed = submitted(client, request, arguments.wait)

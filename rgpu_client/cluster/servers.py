@@ -78,7 +78,7 @@ class Servers:
 
     name: the address of the server, or of the manager. pool: what the manager said. whole: these
     are the nodes of a cluster, so each row says of which node it is. absent: the nodes that are not
-    connected to their manager.
+    connected to their manager. manager: its address; "": none was asked.
     """
 
     name: str
@@ -86,6 +86,7 @@ class Servers:
     pool: cluster_pb2.GetPoolResponse | None = None
     whole: bool = False
     absent: tuple[Server, ...] = ()
+    manager: str = ""
 
     def ask(self, question: Callable[[ControlClient], T], opened: Opened = _opened) -> Answers[T]:
         """Asks all servers the same, at the same time. One that fails does not hide the others.
@@ -210,7 +211,7 @@ def servers_of(arguments: argparse.Namespace) -> Servers:
         pool = client.pool()
     if node:
         server = _connected(_named(pool, node))
-        return Servers(server.address, (server,), pool)
+        return Servers(server.address, (server,), pool, manager=str(manager))
     there = [(Server(one.address, one.name), one.connected) for one in pool.nodes]
     return Servers(
         str(manager),
@@ -218,6 +219,7 @@ def servers_of(arguments: argparse.Namespace) -> Servers:
         pool,
         True,
         tuple(server for server, connected in there if not connected),
+        str(manager),
     )
 
 

@@ -16,7 +16,7 @@ from rgpu_common.units import PPM, format_bytes, format_duration, format_seconds
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
     from rgpu_client.cluster.asking import ManagerClient
     from rgpu_common.v1 import cluster_pb2
@@ -25,6 +25,8 @@ _CARD_TITLES = (
     "node", "card>", "model", "rack", "free>", "of>", "guaranteed>", "leases>", "who", "state",
 )  # fmt: skip
 _CARD_DROPPED = ("rack", "of", "model", "who")
+_LEASE_TITLES = ("run", "name", "tenant", "card", "address", "share>", "memory>", "state")
+_LEASE_DROPPED = ("address", "tenant", "memory", "share")
 _SMALLER_TITLES = (
     "lease", "tenant", "card", "share>", "asked for>", "memory>", "asked for>", "ends in>",
 )  # fmt: skip
@@ -33,13 +35,14 @@ _RESERVED_TITLES = (
     "reservation", "tenant", "node", "cards>", "share>", "memory>", "ends in>", "state",
 )  # fmt: skip
 _RESERVED_DROPPED = ("state", "cards", "tenant")
-_WAITING_TITLES = ("in line", "tenant", "asks for", "waits>", "because")
+_WAITING_TITLES = ("in line", "name", "tenant", "asks for", "waits>", "because")
 _WAITING_DROPPED = ("tenant", "because")
 _PATH_TITLES = ("from rack", "interface", "to rack", "interface", "round trip>", "up>", "down>",
                 "over", "age>")  # fmt: skip
-_EVENT_TITLES = ("number>", "at", "what", "node", "request", "")
+_EVENT_TITLES = ("number>", "at", "what", "node", "request", "name", "")
 _PLACE_TITLES = ("place", "score>", "network>", "fragments>", "crowding>", "mode>", "slower>",
                  "equal>")  # fmt: skip
+_ID_CHARACTERS = 12
 _REACH = {1: "whole", 2: "local", 3: "near", 4: "any"}
 
 
@@ -83,6 +86,10 @@ def _pool(arguments: argparse.Namespace) -> int:
     if answer.nodes:
         rows = [_card_row(node, card) for node in answer.nodes for card in node.cards]
         lines = [fitting(_CARD_TITLES, rows, _CARD_DROPPED, width)]
+    reserved = {one.request_id for one in answer.reservations}
+    running = list(_lease_rows(answer.nodes, reserved))
+    if running:
+        lines += ["", fitting(_LEASE_TITLES, running, _LEASE_DROPPED, width)]
     smaller = list(_smaller_rows(answer.nodes))
     if smaller:
         lines += ["", fitting(_SMALLER_TITLES, smaller, _SMALLER_DROPPED, width)]
@@ -125,7 +132,35 @@ def _card_row(node: cluster_pb2.PoolNode, card: cluster_pb2.PoolCard) -> tuple[s
     )
 
 
-def _smaller_rows(nodes: Iterable[cluster_pb2.PoolNode]) -> Iterable[tuple[str, ...]]:
+def short_id(request: str) -> str:
+    """Returns the begin of a request's id: as much as nobody else's begins with, in practice. A
+    command takes it for the whole id.
+    """
+    return request[:_ID_CHARACTERS] if request.startswith("run-") else request
+
+
+def _lease_rows(
+    nodes: Iterable[cluster_pb2.PoolNode], reserved: Collection[str]
+) -> Iterator[tuple[str, ...]]:
+    """Yields what runs where, without the reservations, which have a table of their own."""
+    for node in nodes:
+        for card in node.cards:
+            for one in card.leases:
+                if one.request_id in reserved:
+                    continue
+                yield (
+                    short_id(one.request_id),
+                    one.name,
+                    one.tenant,
+                    f"{node.name}/{card.ordinal}",
+                    node.address,
+                    "whole" if one.whole else format_share(one.share_ppm),
+                    format_bytes(one.memory_bytes),
+                    "running" if node.connected else "not connected",
+                )
+
+
+def _smaller_rows(nodes: Iterable[cluster_pb2.PoolNode]) -> Iterator[tuple[str, ...]]:
     """Yields the leases that have less than they asked for, and those that end soon."""
     for node in nodes:
         for card in node.cards:
@@ -135,7 +170,7 @@ def _smaller_rows(nodes: Iterable[cluster_pb2.PoolNode]) -> Iterable[tuple[str, 
                 memory = max(one.wanted_bytes, one.memory_bytes)
                 if (share, memory) != (one.share_ppm, one.memory_bytes) or ends:
                     yield (
-                        one.request_id,
+                        one.name or short_id(one.request_id),
                         one.tenant,
                         f"{node.name}/{card.ordinal}",
                         format_share(one.share_ppm),
@@ -169,7 +204,8 @@ def _reservation_row(one: cluster_pb2.PoolReservation) -> tuple[str, ...]:
 
 def _waiting_row(one: cluster_pb2.PoolWaiting) -> tuple[str, ...]:
     return (
-        one.request_id,
+        short_id(one.request_id),
+        one.name,
         one.tenant,
         one.asked,
         format_seconds(one.waited_seconds),
@@ -202,7 +238,8 @@ def _print_events(events: Iterable[cluster_pb2.ClusterEvent], in_json: bool) -> 
             datetime.fromtimestamp(event.at, timezone.utc).strftime("%H:%M:%S"),
             event.kind,
             event.node,
-            event.request_id,
+            short_id(event.request_id),
+            event.name,
             event.sentence,
         )
         for event in found

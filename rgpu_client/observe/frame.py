@@ -75,10 +75,10 @@ class Name(NamedTuple):
 
 
 SORTS: dict[str, Callable[[LeaseNow], tuple[object, ...]]] = {
-    "share": lambda x: (-x.share_1s_ppm, x.tenant, x.key),
-    "tenant": lambda x: (x.tenant, x.key),
-    "memory": lambda x: (-x.memory_used_bytes, x.tenant, x.key),
-    "waiting": lambda x: (-x.waiting_ppm, x.tenant, x.key),
+    "share": lambda x: (-x.share_1s_ppm, x.tenant, x.name, x.key),
+    "tenant": lambda x: (x.tenant, x.name, x.key),
+    "memory": lambda x: (-x.memory_used_bytes, x.tenant, x.name, x.key),
+    "waiting": lambda x: (-x.waiting_ppm, x.tenant, x.name, x.key),
 }
 
 
@@ -229,7 +229,7 @@ def _titles(columns: Sequence[Column], names: Sequence[Name], bar: int, view: Vi
 def _names(rows: Sequence[Row], view: View, *, nodes: bool) -> list[Name]:
     """Returns the columns of words, each limited to a part of the screen. nodes: also the node."""
     columns = [Name("TENANT", view.width // 10, lambda row: row[1].tenant),
-               Name("LEASE", view.width // 7, lambda row: row[1].key)]  # fmt: skip
+               Name("LEASE", view.width // 7, lambda row: row[1].name or row[1].key)]  # fmt: skip
     if nodes:
         columns.insert(0, Name("NODE", view.width // 10, lambda row: row[0]))
     found = []

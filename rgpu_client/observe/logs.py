@@ -1,9 +1,10 @@
-"""`rgpu logs`: shows what happened to a lease."""
+"""`rgpu logs`: shows what happened to a lease, and what a run in the background has printed."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import time
 from dataclasses import replace
@@ -29,8 +30,13 @@ _PERIOD_SECONDS = 1.0
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "lease", metavar="LEASE", nargs="?", default="",
-        help="its id or its key (default: all leases that you may see)",
+        help="its name, id or key (default: all leases that you may see)",
     )  # fmt: skip
+    parser.add_argument(
+        "--events",
+        action="store_true",
+        help="what happened to the lease, also of a run in the background of this machine",
+    )
     parser.add_argument(
         "-f", "--follow", action="store_true", help="go on until the lease ends, or for ever"
     )
@@ -52,6 +58,15 @@ class _Log(NamedTuple):
 
 
 def _logs(arguments: argparse.Namespace) -> int:
+    elsewhere = arguments.events or arguments.json or arguments.server or arguments.node
+    if arguments.lease and not elsewhere:
+        from rgpu_client.background.commands import show
+        from rgpu_client.background.store import Store
+
+        store = Store(os.environ)
+        run = store.find(arguments.lease)
+        if run is not None:
+            return show(store, run, follow=arguments.follow)
     servers, lease = _where(servers_of(arguments), arguments.lease)
     answers = servers.ask(lambda client: _asked(client, lease))
     logs = [_Log(server, lease, answer) for server, answer in answers]
@@ -135,7 +150,13 @@ def _as_json(entry: LogEntry) -> str:
 def _line(servers: Servers, server: Server, entry: LogEntry) -> str:
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.time_seconds))
     lease = f"{server.node}/{entry.lease_id}" if servers.whole else entry.lease_id
-    return one_line(f"{at}  {lease}  {entry.sentence}")
+    named = f"{lease} ({entry.lease_name})" if entry.lease_name else lease
+    return one_line(f"{at}  {named}  {entry.sentence}")
 
 
-logs = Command("logs", "show what happened to a lease", _configure, _logs)
+logs = Command(
+    "logs",
+    "show what a run in the background prints, or what happened to a lease",
+    _configure,
+    _logs,
+)

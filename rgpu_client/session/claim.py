@@ -14,7 +14,7 @@ import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from rgpu_client.session.greeting import hello_of
+from rgpu_client.session.greeting import hello_of, run_name
 from rgpu_client.sizes import sizes_of
 from rgpu_common.errors import NoSessionError
 from rgpu_common.parts import native_library
@@ -152,7 +152,7 @@ def _hello(
     wishes = [(WishKey.CLAIM, int(Claim.WANTED | (Claim.OWN if own else 0)))]
     if wait:
         wishes.append((WishKey.WAIT, wait))
-    return hello_of(environment, program, key, device, wishes)
+    return hello_of(environment, run_name(environment, program), key, device, wishes)
 
 
 class _Answers:

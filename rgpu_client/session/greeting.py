@@ -8,8 +8,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from rgpu_client.sizes import sizes_of
+from rgpu_client.variables import variable
 from rgpu_common import release
+from rgpu_common.clusters import MAX_NAME, check_run_name
 from rgpu_common.credentials import configured_access_token
+from rgpu_common.texts import file_of_program
 from rgpu_common.wire.fields import Wish, WishKey, clean_text
 from rgpu_common.wire.handshake import MAX_NAME_BYTES, MAX_SENTENCE_BYTES
 from rgpu_common.wire.hello import WISHES_MINOR, Hello
@@ -58,6 +61,16 @@ def hello_of(
         share_limit_ppm=sizes.limit_ppm,
         wishes=tuple(Wish(name, value) for name, value in named if value is not None),
     )
+
+
+def run_name(environment: Mapping[str, str], program: str) -> str:
+    """Returns what a run is called: as RGPU_NAME says, else by its program's file.
+
+    Raises:
+        UsageError: RGPU_NAME is no name.
+    """
+    named = variable(environment, "RGPU_NAME", check_run_name)
+    return named or file_of_program(program)[:MAX_NAME]
 
 
 def program_name(words: Sequence[str] | None = None) -> str:

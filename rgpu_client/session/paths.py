@@ -21,6 +21,8 @@ from netprobe.reach import check_reach
 from netprobe.record import Entry
 from netprobe.schemes import LOCAL, scheme_of
 from netprobe.survey import chosen, find, here, local_path, memory, paths_of, quick
+from rgpu_client.variables import variable
+from rgpu_common.clusters import check_run_name
 from rgpu_common.endpoints import refuse_secret
 from rgpu_common.errors import (
     EndpointError,
@@ -100,11 +102,13 @@ def workload_of(environment: Mapping[str, str]) -> Workload:
 
 
 def check_others(environment: Mapping[str, str]) -> None:
-    """Checks RGPU_PATHS, which users may set.
+    """Checks RGPU_NAME, and RGPU_PATHS, which users may set.
 
     Raises:
-        UsageError: it has an address to which the driver library cannot connect.
+        UsageError: one is no name, or the other has an address to which the driver library cannot
+            connect.
     """
+    variable(environment, "RGPU_NAME", check_run_name)
     for text in filter(None, environment.get(PATHS, "").split(";")):
         uri = normal(text)
         try:

@@ -107,7 +107,7 @@ class Holding:
     attempt: which placement of the request this is, counted by the manager. elastic: None: it never
     shrinks. since: when it was granted, in seconds since 1970; 0: its daemon has not said so yet.
     order: the number of the last change of size that its daemon knows of. reserved: it ends at its
-    time, and not with a program.
+    time, and not with a program. name: what people call the lease.
     """
 
     lease: str
@@ -122,6 +122,7 @@ class Holding:
     since: int = 0
     order: int = 0
     reserved: bool = False
+    name: str = ""
 
 
 def gpu_ppm(card: Card, holding: Holding) -> int:

@@ -77,6 +77,7 @@ class Request:
         that size.
     kept: its leases do not end with a program; they are kept alive by others.
     come_seconds: how long its leases wait for a program; 0: as long as usual.
+    name: what people call it. It decides nothing, so requests of different names may be equal.
     """
 
     id: str
@@ -108,6 +109,7 @@ class Request:
     least_bytes: int | None = None
     reserve_seconds: int = 0
     kept: bool = False
+    name: str = field(default="", compare=False)
     come_seconds: int = 0
 
     def __post_init__(self) -> None:
@@ -280,4 +282,5 @@ def holding_of(r: Request, card_bytes: int, attempt: int = 0) -> Holding:
         elastic=elastic,
         priority=r.priority,
         reserved=r.reserved,
+        name=r.name,
     )

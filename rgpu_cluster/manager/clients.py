@@ -22,7 +22,7 @@ from rgpu_common.v1 import cluster_pb2, cluster_pb2_grpc
 from rgpu_server.core.model import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from grpc.aio import ServicerContext as Context
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 NS = 1_000_000_000
 _FINAL = ("placed", "denied")
+_MOST_NAMED = 8
 # How the stream of a client ends whose place another one has, as `Follower.why_over` says.
 _OVER = {
     ANOTHER: grpc.StatusCode.ABORTED,
@@ -136,28 +137,54 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
     ) -> cluster_pb2.WithdrawResponse:
         identity = await self._door.admit(context)
         await self._check_known(message.request_id, identity, context)
-        self._shell.withdraw(message.request_id, "its client took it back")
+        if message.cancelled:
+            self._shell.cancel(message.request_id)
+        else:
+            self._shell.withdraw(message.request_id, "its client took it back")
         return cluster_pb2.WithdrawResponse()
 
     async def Explain(
         self, message: cluster_pb2.ExplainRequest, context: Context
     ) -> cluster_pb2.ExplainResponse:
         identity = await self._door.admit(context)
-        await self._check_known(message.request_id, identity, context)
-        decided = self._shell.ledger.decided(message.request_id)
-        state = self._shell.state(message.request_id)
+        request = await self._meant(message.request_id, identity, context)
+        decided = self._shell.ledger.decided(request)
+        state = self._shell.state(request)
         if decided is None:
             sentence = "this manager has not decided it: it was started later, or found no reason"
-            return cluster_pb2.ExplainResponse(
-                request_id=message.request_id, state=state, sentence=sentence
-            )
+            return cluster_pb2.ExplainResponse(request_id=request, state=state, sentence=sentence)
         answer = explanation(decided.decision)
         answer.asked, answer.state = describe(decided.request), state
         answer.age_seconds = max(self._shell.wall_clock() - decided.at, 0.0)
         answer.attempt = decided.attempt
-        answer.request_id = message.request_id
-        answer.gives.extend(self._shell.gives(message.request_id, identity.sees))
+        answer.request_id = request
+        answer.gives.extend(self._shell.gives(request, identity.sees))
         return answer
+
+    async def _meant(self, text: str, identity: Identity, context: Context) -> str:
+        """Returns the id of the request that the caller means: by its id, by its name, or by how
+        one of them begins.
+        """
+        seen = [
+            (one, name) for one, tenant, name in self._shell.requests() if identity.sees(tenant)
+        ]
+        rules: tuple[Callable[[str, str], bool], ...] = (
+            lambda one, _: one == text,
+            lambda _, name: name == text,
+            lambda one, _: one.startswith(text),
+            lambda _, name: name.startswith(text),
+        )
+        for rule in rules:
+            found = [one for one, name in seen if text and rule(one, name)]
+            if len(found) == 1:
+                return found[0]
+            if found:
+                shown = ", ".join(found[:_MOST_NAMED])
+                more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+                sentence = f"{text[:64]!r} may be {shown}{more}: name one of them"
+                await _abort(grpc.StatusCode.INVALID_ARGUMENT, sentence, context)
+        await self._check_known(text, identity, context)
+        return text
 
     async def _check_known(self, request: str, identity: Identity, context: Context) -> None:
         """Answers for another tenant's request as if there were none."""
@@ -198,6 +225,8 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
                     asked=describe(entry.request),
                     waited_seconds=max(now_ns - entry.since_ns, 0) / NS,
                     sentence=self._shell.why_it_waits(entry),
+                    name=entry.request.name,
+                    gang=entry.gang.rpartition("\n")[2],
                 )
                 for entry in waiting
             ],
@@ -224,6 +253,7 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
                     node=event.node,
                     request_id=event.request,
                     sentence=event.sentence,
+                    name=event.name,
                 )
                 for event in self._shell.ledger.events(message.after)
                 if not event.request or identity.sees(event.tenant)

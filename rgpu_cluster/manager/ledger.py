@@ -19,7 +19,9 @@ MOST_EVENTS = 2048
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened. at: seconds since 1970. tenant: whose request it was, or ""."""
+    """One thing that happened. at: seconds since 1970. tenant: whose request it was, or "". name:
+    what people call the request.
+    """
 
     number: int
     at: float
@@ -28,6 +30,7 @@ class Event:
     request: str
     tenant: str
     sentence: str
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,10 @@ class Ledger:
         """Notes a decision; it replaces an earlier one about the same request."""
         self._decided.put(decided.request.id, decided.request.tenant, decided)
 
+    def decisions(self) -> Iterator[Decided]:
+        """Yields the last decision about each request."""
+        return (decided for _, decided in self._decided.items())
+
     def decided(self, request: str) -> Decided | None:
         """Returns the last decision about a request, or None."""
         return self._decided.get(request)
@@ -69,15 +76,16 @@ class Ledger:
         node: str = "",
         request: str = "",
         tenant: str = "",
+        name: str = "",
     ) -> Event:
-        """Notes an event, and returns it. tenant: whose request it is; "": as the last decision
-        about it says.
+        """Notes an event, and returns it. tenant: whose request it is, and name: what people call
+        it; "": as the last decision about it says.
         """
         known = self._decided.get(request)
-        if not tenant and known is not None:
-            tenant = known.request.tenant
+        if known is not None:
+            tenant, name = tenant or known.request.tenant, name or known.request.name
         self._number += 1
-        event = Event(self._number, at, kind, node, request, tenant, sentence)
+        event = Event(self._number, at, kind, node, request, tenant, sentence, name)
         self._events.put(event.number, tenant, event)
         return event
 

@@ -13,7 +13,7 @@ from rgpu_cluster.core.limits import MOST_COUNTED
 from rgpu_cluster.core.node import MAX_CARDS_PER_NODE, Node
 from rgpu_cluster.core.paths import Figures
 from rgpu_cluster.core.request import Client, Mode, Profile, Request
-from rgpu_common.clusters import MAX_REQUEST_CARDS, is_node_name, is_request_id
+from rgpu_common.clusters import MAX_NAME, MAX_REQUEST_CARDS, is_node_name, is_request_id
 from rgpu_common.endpoints import parse_endpoint
 from rgpu_common.errors import EndpointError, UsageError
 from rgpu_common.sharing import MAX_PRIORITY, MAX_WEIGHT, SharePolicy
@@ -122,6 +122,7 @@ def _holding(node: str, lease: agent_pb2.HeldLease) -> Holding:
         priority=min(lease.priority, MAX_PRIORITY),
         since=lease.since,
         order=lease.number,
+        name=one_line(lease.name, MAX_NAME),
     )
 
 
@@ -213,6 +214,7 @@ def request_of(message: cluster_pb2.SubmitRequest, tenant: str, node: str, rack:
         priority=quota.priority,
         weight=quota.weight if quota.HasField("weight") else 1,
         reserve_seconds=message.reserve_seconds,
+        name=message.name,
     )
 
 
@@ -249,6 +251,8 @@ def _check(message: cluster_pb2.SubmitRequest, tenant: str) -> None:
             f"a model, a pool, a MIG profile and a gang have at most {_MOST_TEXT} printable "
             "characters"
         )
+    if len(message.name) > MAX_NAME or not message.name.isprintable():
+        raise RequestError(f"a name has at most {MAX_NAME} printable characters")
     try:
         check_tenant(tenant)
     except UsageError as error:

@@ -25,7 +25,7 @@ from rgpu_common.v1 import cluster_pb2
 from rgpu_server.observe.refusals import Refusals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rgpu_cluster.core.line import Entry
     from rgpu_cluster.core.manager import Manager
@@ -152,6 +152,33 @@ class Shell:
                     return holding.tenant
         return None
 
+    def name_of(self, request: str) -> str:
+        """Returns what people call a request that is in line or has cards; "" for another one."""
+        booking = self.core.book.get(request)
+        entry = booking.entry if booking is not None else self.core.line.get(request)
+        if entry is not None and entry.request.name:
+            return entry.request.name
+        held = (
+            self.core.pool.holding(card, request)
+            for card in self.core.pool.leases().get(request, ())
+        )
+        return next((one.name for one in held if one is not None), "")
+
+    def requests(self) -> Iterator[tuple[str, str, str]]:
+        """Yields the id, the tenant and the name of each request that is in line or has cards, and
+        of each that was decided lately.
+        """
+        seen = set()
+        for entry in self.core.line:
+            seen.add(entry.request.id)
+            yield entry.request.id, entry.request.tenant, entry.request.name
+        for lease in self.core.pool.leases():
+            seen.add(lease)
+            yield lease, self.owner(lease) or "", self.name_of(lease)
+        for decided in self.ledger.decisions():
+            if decided.request.id not in seen:
+                yield decided.request.id, decided.request.tenant, decided.request.name
+
     def state(self, request: str) -> str:
         """Returns what has become of a request, in a word."""
         booking = self.core.book.get(request)
@@ -176,13 +203,15 @@ class Shell:
         self.counted[kind] += 1
         # A request that was never decided has a client, or nobody looks for it.
         tenant = self.followers.tenant(request)
-        event = self.ledger.note(self.wall_clock(), kind, sentence, node, request, tenant)
+        name = self.name_of(request) if request else ""
+        event = self.ledger.note(self.wall_clock(), kind, sentence, node, request, tenant, name)
         left_out: int | None = 0
         if kind in _COSTLESS:
             left_out = self._refusals.left_out(event.tenant, self._clock() / SECOND)
         if left_out is not None:
             more = f" ({left_out} lines were left out before)" if left_out else ""
-            log.info("%s %s%s%s", kind, request or node, f": {sentence}" if sentence else "", more)
+            who = f"{request} ({event.name})" if event.name else request or node
+            log.info("%s %s%s%s", kind, who, f": {sentence}" if sentence else "", more)
 
     # Clients
 
@@ -203,6 +232,12 @@ class Shell:
         self._lingering.pop(request, None)
         if request not in self.followers:
             self.withdraw(request, "its client has gone")
+
+    def cancel(self, request: str) -> None:
+        """Takes a request back that somebody cancels, and tells who follows it."""
+        self.withdraw(request, "it was cancelled")
+        denied = cluster_pb2.NotPlaced(sentence="the request was cancelled with `rgpu cancel`")
+        self.followers.tell(request, cluster_pb2.SubmitResponse(denied=denied))
 
     def withdraw(self, request: str, why: str) -> None:
         """Takes a request back, or ends its leases."""

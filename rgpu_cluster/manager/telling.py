@@ -66,6 +66,7 @@ def grant_order(action: Grant) -> agent_pb2.GrantOrder:
         yields_unused=yields_unused(request),
         first_place=action.first_place,
         kept=request.kept,
+        name=request.name,
     )
 
 
@@ -254,6 +255,7 @@ def _pool_lease(one: Holding, ends_seconds: float | None) -> cluster_pb2.PoolLea
         wanted_ppm=one.elastic.wanted_ppm if one.elastic is not None else 0,
         wanted_bytes=one.elastic.wanted_bytes if one.elastic is not None else 0,
         ends_seconds=ends_seconds,
+        name=one.name,
     )
 
 

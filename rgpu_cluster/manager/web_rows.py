@@ -50,6 +50,7 @@ def card_row(node: str, card: cluster_pb2.PoolCard, use: CardUse, at: float) -> 
 def _holder(lease: cluster_pb2.PoolLease, at: float) -> dict[str, Any]:
     return {
         "request": lease.request_id,
+        "name": lease.name,
         "tenant": lease.tenant,
         "share_ppm": lease.share_ppm,
         "memory_bytes": lease.memory_bytes,
@@ -64,6 +65,7 @@ def waiting_row(waiting: cluster_pb2.PoolWaiting, at: float) -> dict[str, Any]:
     """A request in line."""
     return {
         "tenant": waiting.tenant,
+        "name": waiting.name,
         "asked": waiting.asked,
         "since": round(at - waiting.waited_seconds),
         "sentence": waiting.sentence,
@@ -108,6 +110,7 @@ def event_row(event: cluster_pb2.ClusterEvent) -> dict[str, Any]:
         "refusal": event.kind in _REFUSALS,
         "node": event.node,
         "request": event.request_id,
+        "name": event.name,
         "sentence": event.sentence,
     }
 

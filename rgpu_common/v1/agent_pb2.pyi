@@ -266,6 +266,7 @@ class HeldLease(google.protobuf.message.Message):
     SINCE_FIELD_NUMBER: builtins.int
     NUMBER_FIELD_NUMBER: builtins.int
     KEPT_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
     ordinal: builtins.int
     tenant: builtins.str
     share_ppm: builtins.int
@@ -290,6 +291,8 @@ class HeldLease(google.protobuf.message.Message):
     """The number of the last order that changed its size, or tried to."""
     kept: builtins.bool
     """As GrantOrder has it."""
+    name: builtins.str
+    """As Lease has it."""
     @property
     def neighbours(self) -> global___Neighbours: ...
     @property
@@ -316,9 +319,10 @@ class HeldLease(google.protobuf.message.Message):
         since: builtins.int = ...,
         number: builtins.int = ...,
         kept: builtins.bool = ...,
+        name: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["elastic", b"elastic", "neighbours", b"neighbours"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "cards", b"cards", "elastic", b"elastic", "kept", b"kept", "lease_id", b"lease_id", "left_seconds", b"left_seconds", "memory_bytes", b"memory_bytes", "neighbours", b"neighbours", "number", b"number", "ordinal", b"ordinal", "priority", b"priority", "request_id", b"request_id", "reserved", b"reserved", "share_ppm", b"share_ppm", "since", b"since", "tenant", b"tenant", "whole", b"whole"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "cards", b"cards", "elastic", b"elastic", "kept", b"kept", "lease_id", b"lease_id", "left_seconds", b"left_seconds", "memory_bytes", b"memory_bytes", "name", b"name", "neighbours", b"neighbours", "number", b"number", "ordinal", b"ordinal", "priority", b"priority", "request_id", b"request_id", "reserved", b"reserved", "share_ppm", b"share_ppm", "since", b"since", "tenant", b"tenant", "whole", b"whole"]) -> None: ...
 
 global___HeldLease = HeldLease
 
@@ -458,6 +462,7 @@ class GrantOrder(google.protobuf.message.Message):
     YIELDS_UNUSED_FIELD_NUMBER: builtins.int
     FIRST_PLACE_FIELD_NUMBER: builtins.int
     KEPT_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     attempt: builtins.int
     tenant: builtins.str
@@ -483,6 +488,8 @@ class GrantOrder(google.protobuf.message.Message):
     """Programs come and go in the lease, which does not end with the first of them. Without programs
     it ends after ttl_seconds, unless it is kept alive.
     """
+    name: builtins.str
+    """What the lease is called."""
     @property
     def ordinals(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     @property
@@ -507,9 +514,10 @@ class GrantOrder(google.protobuf.message.Message):
         yields_unused: builtins.bool = ...,
         first_place: builtins.int = ...,
         kept: builtins.bool = ...,
+        name: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "neighbours", b"neighbours", "quota", b"quota"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "attempt", b"attempt", "cards", b"cards", "first_place", b"first_place", "kept", b"kept", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "neighbours", b"neighbours", "ordinals", b"ordinals", "quota", b"quota", "request_id", b"request_id", "reserve_seconds", b"reserve_seconds", "tenant", b"tenant", "ttl_seconds", b"ttl_seconds", "whole", b"whole", "yields_unused", b"yields_unused"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "attempt", b"attempt", "cards", b"cards", "first_place", b"first_place", "kept", b"kept", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "name", b"name", "neighbours", b"neighbours", "ordinals", b"ordinals", "quota", b"quota", "request_id", b"request_id", "reserve_seconds", b"reserve_seconds", "tenant", b"tenant", "ttl_seconds", b"ttl_seconds", "whole", b"whole", "yields_unused", b"yields_unused"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_least_bytes", b"_least_bytes"]) -> typing.Literal["least_bytes"] | None: ...
     @typing.overload

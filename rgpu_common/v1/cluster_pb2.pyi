@@ -126,6 +126,7 @@ class SubmitRequest(google.protobuf.message.Message):
     GANG_SIZE_FIELD_NUMBER: builtins.int
     RESERVE_SECONDS_FIELD_NUMBER: builtins.int
     STAYS_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
     LEAST_PPM_FIELD_NUMBER: builtins.int
     LEAST_BYTES_FIELD_NUMBER: builtins.int
     MAX_PER_RACK_FIELD_NUMBER: builtins.int
@@ -160,6 +161,8 @@ class SubmitRequest(google.protobuf.message.Message):
     """More than 0: the cards are reserved for so many seconds, and programs run in them later."""
     stays: builtins.bool
     """The client ends this call only when its program has its leases, or will not come."""
+    name: builtins.str
+    """What people call it: at most 64 characters. Several requests may have one name."""
     least_ppm: builtins.int
     """How far its leases may shrink while others need the room. Absent: they keep that size."""
     least_bytes: builtins.int
@@ -199,13 +202,14 @@ class SubmitRequest(google.protobuf.message.Message):
         gang_size: builtins.int = ...,
         reserve_seconds: builtins.int = ...,
         stays: builtins.bool = ...,
+        name: builtins.str = ...,
         least_ppm: builtins.int | None = ...,
         least_bytes: builtins.int | None = ...,
         max_per_rack: builtins.int = ...,
         max_per_zone: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "_max_slowdown_ppm", b"_max_slowdown_ppm", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "max_slowdown_ppm", b"max_slowdown_ppm", "neighbours", b"neighbours", "place", b"place", "profile", b"profile", "quota", b"quota"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "_max_slowdown_ppm", b"_max_slowdown_ppm", "bandwidth_bps", b"bandwidth_bps", "cards", b"cards", "farthest", b"farthest", "gang", b"gang", "gang_size", b"gang_size", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "max_per_node", b"max_per_node", "max_per_rack", b"max_per_rack", "max_per_zone", b"max_per_zone", "max_slowdown_ppm", b"max_slowdown_ppm", "mig", b"mig", "model", b"model", "neighbours", b"neighbours", "one_node", b"one_node", "place", b"place", "pool", b"pool", "profile", b"profile", "quota", b"quota", "request_id", b"request_id", "reserve_seconds", b"reserve_seconds", "stays", b"stays", "tenant", b"tenant", "ticket", b"ticket", "wait", b"wait", "whole", b"whole"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_least_bytes", b"_least_bytes", "_least_ppm", b"_least_ppm", "_max_slowdown_ppm", b"_max_slowdown_ppm", "bandwidth_bps", b"bandwidth_bps", "cards", b"cards", "farthest", b"farthest", "gang", b"gang", "gang_size", b"gang_size", "least_bytes", b"least_bytes", "least_ppm", b"least_ppm", "max_per_node", b"max_per_node", "max_per_rack", b"max_per_rack", "max_per_zone", b"max_per_zone", "max_slowdown_ppm", b"max_slowdown_ppm", "mig", b"mig", "model", b"model", "name", b"name", "neighbours", b"neighbours", "one_node", b"one_node", "place", b"place", "pool", b"pool", "profile", b"profile", "quota", b"quota", "request_id", b"request_id", "reserve_seconds", b"reserve_seconds", "stays", b"stays", "tenant", b"tenant", "ticket", b"ticket", "wait", b"wait", "whole", b"whole"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_least_bytes", b"_least_bytes"]) -> typing.Literal["least_bytes"] | None: ...
     @typing.overload
@@ -356,13 +360,17 @@ class WithdrawRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: builtins.int
+    CANCELLED_FIELD_NUMBER: builtins.int
     request_id: builtins.str
+    cancelled: builtins.bool
+    """Somebody else than its client takes it back: who follows the request is told so."""
     def __init__(
         self,
         *,
         request_id: builtins.str = ...,
+        cancelled: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["request_id", b"request_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cancelled", b"cancelled", "request_id", b"request_id"]) -> None: ...
 
 global___WithdrawRequest = WithdrawRequest
 
@@ -643,6 +651,7 @@ class PoolLease(google.protobuf.message.Message):
     WANTED_PPM_FIELD_NUMBER: builtins.int
     WANTED_BYTES_FIELD_NUMBER: builtins.int
     ENDS_SECONDS_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     tenant: builtins.str
     share_ppm: builtins.int
@@ -653,6 +662,8 @@ class PoolLease(google.protobuf.message.Message):
     wanted_bytes: builtins.int
     ends_seconds: builtins.float
     """Its end was announced: it ends in so many seconds, because another tenant is owed the room."""
+    name: builtins.str
+    """What people call it."""
     def __init__(
         self,
         *,
@@ -664,9 +675,10 @@ class PoolLease(google.protobuf.message.Message):
         wanted_ppm: builtins.int = ...,
         wanted_bytes: builtins.int = ...,
         ends_seconds: builtins.float | None = ...,
+        name: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_ends_seconds", b"_ends_seconds", "ends_seconds", b"ends_seconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_ends_seconds", b"_ends_seconds", "ends_seconds", b"ends_seconds", "memory_bytes", b"memory_bytes", "request_id", b"request_id", "share_ppm", b"share_ppm", "tenant", b"tenant", "wanted_bytes", b"wanted_bytes", "wanted_ppm", b"wanted_ppm", "whole", b"whole"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_ends_seconds", b"_ends_seconds", "ends_seconds", b"ends_seconds", "memory_bytes", b"memory_bytes", "name", b"name", "request_id", b"request_id", "share_ppm", b"share_ppm", "tenant", b"tenant", "wanted_bytes", b"wanted_bytes", "wanted_ppm", b"wanted_ppm", "whole", b"whole"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_ends_seconds", b"_ends_seconds"]) -> typing.Literal["ends_seconds"] | None: ...
 
 global___PoolLease = PoolLease
@@ -807,11 +819,16 @@ class PoolWaiting(google.protobuf.message.Message):
     ASKED_FIELD_NUMBER: builtins.int
     WAITED_SECONDS_FIELD_NUMBER: builtins.int
     SENTENCE_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    GANG_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     tenant: builtins.str
     asked: builtins.str
     waited_seconds: builtins.float
     sentence: builtins.str
+    name: builtins.str
+    gang: builtins.str
+    """The gang with which it is placed; empty: none."""
     def __init__(
         self,
         *,
@@ -820,8 +837,10 @@ class PoolWaiting(google.protobuf.message.Message):
         asked: builtins.str = ...,
         waited_seconds: builtins.float = ...,
         sentence: builtins.str = ...,
+        name: builtins.str = ...,
+        gang: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["asked", b"asked", "request_id", b"request_id", "sentence", b"sentence", "tenant", b"tenant", "waited_seconds", b"waited_seconds"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["asked", b"asked", "gang", b"gang", "name", b"name", "request_id", b"request_id", "sentence", b"sentence", "tenant", b"tenant", "waited_seconds", b"waited_seconds"]) -> None: ...
 
 global___PoolWaiting = PoolWaiting
 
@@ -887,6 +906,7 @@ class ClusterEvent(google.protobuf.message.Message):
     NODE_FIELD_NUMBER: builtins.int
     REQUEST_ID_FIELD_NUMBER: builtins.int
     SENTENCE_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
     number: builtins.int
     at: builtins.float
     """Seconds since 1970 by the manager's clock."""
@@ -895,6 +915,8 @@ class ClusterEvent(google.protobuf.message.Message):
     node: builtins.str
     request_id: builtins.str
     sentence: builtins.str
+    name: builtins.str
+    """What people call the request."""
     def __init__(
         self,
         *,
@@ -904,8 +926,9 @@ class ClusterEvent(google.protobuf.message.Message):
         node: builtins.str = ...,
         request_id: builtins.str = ...,
         sentence: builtins.str = ...,
+        name: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["at", b"at", "kind", b"kind", "node", b"node", "number", b"number", "request_id", b"request_id", "sentence", b"sentence"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at", b"at", "kind", b"kind", "name", b"name", "node", b"node", "number", b"number", "request_id", b"request_id", "sentence", b"sentence"]) -> None: ...
 
 global___ClusterEvent = ClusterEvent
 

@@ -145,6 +145,7 @@ class Lease(google.protobuf.message.Message):
     BORROWED_SHARE_FIELD_NUMBER: builtins.int
     BORROWED_MEMORY_FIELD_NUMBER: builtins.int
     RECLAIM_SECONDS_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
     lease_id: builtins.str
     tenant: builtins.str
     key: builtins.str
@@ -174,6 +175,8 @@ class Lease(google.protobuf.message.Message):
     """The time until the lease ends because an owner needs what it borrowed, on this server or of the
     cluster. Absent: no owner needs it.
     """
+    name: builtins.str
+    """What people call it: the name of its run, else its program. Several may have one name."""
     @property
     def quota(self) -> global___Quota: ...
     @property
@@ -196,9 +199,10 @@ class Lease(google.protobuf.message.Message):
         borrowed_share: builtins.bool = ...,
         borrowed_memory: builtins.bool = ...,
         reclaim_seconds: builtins.float | None = ...,
+        name: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_reclaim_seconds", b"_reclaim_seconds", "quota", b"quota", "reclaim_seconds", b"reclaim_seconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_reclaim_seconds", b"_reclaim_seconds", "asked_share_request_ppm", b"asked_share_request_ppm", "borrowed_memory", b"borrowed_memory", "borrowed_share", b"borrowed_share", "device", b"device", "explicit", b"explicit", "key", b"key", "lease_id", b"lease_id", "quota", b"quota", "reclaim_seconds", b"reclaim_seconds", "refused_allocations", b"refused_allocations", "remaining_seconds", b"remaining_seconds", "session_ids", b"session_ids", "state", b"state", "tenant", b"tenant", "used_memory_bytes", b"used_memory_bytes"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_reclaim_seconds", b"_reclaim_seconds", "asked_share_request_ppm", b"asked_share_request_ppm", "borrowed_memory", b"borrowed_memory", "borrowed_share", b"borrowed_share", "device", b"device", "explicit", b"explicit", "key", b"key", "lease_id", b"lease_id", "name", b"name", "quota", b"quota", "reclaim_seconds", b"reclaim_seconds", "refused_allocations", b"refused_allocations", "remaining_seconds", b"remaining_seconds", "session_ids", b"session_ids", "state", b"state", "tenant", b"tenant", "used_memory_bytes", b"used_memory_bytes"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_reclaim_seconds", b"_reclaim_seconds"]) -> typing.Literal["reclaim_seconds"] | None: ...
 
 global___Lease = Lease
@@ -213,6 +217,7 @@ class GrantLeaseRequest(google.protobuf.message.Message):
     QUOTA_FIELD_NUMBER: builtins.int
     TTL_SECONDS_FIELD_NUMBER: builtins.int
     BEHIND_LINE_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     key: builtins.str
     """Empty: the server makes a key."""
@@ -222,6 +227,8 @@ class GrantLeaseRequest(google.protobuf.message.Message):
     """0: the server's default."""
     behind_line: builtins.bool
     """Refused while claims in line wait for the room, also where an operator asks."""
+    name: builtins.str
+    """As Lease has it."""
     @property
     def quota(self) -> global___Quota: ...
     def __init__(
@@ -233,9 +240,10 @@ class GrantLeaseRequest(google.protobuf.message.Message):
         quota: global___Quota | None = ...,
         ttl_seconds: builtins.float = ...,
         behind_line: builtins.bool = ...,
+        name: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_device", b"_device", "device", b"device", "quota", b"quota"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_device", b"_device", "behind_line", b"behind_line", "device", b"device", "key", b"key", "quota", b"quota", "tenant", b"tenant", "ttl_seconds", b"ttl_seconds"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_device", b"_device", "behind_line", b"behind_line", "device", b"device", "key", b"key", "name", b"name", "quota", b"quota", "tenant", b"tenant", "ttl_seconds", b"ttl_seconds"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_device", b"_device"]) -> typing.Literal["device"] | None: ...
 
 global___GrantLeaseRequest = GrantLeaseRequest
@@ -456,6 +464,32 @@ class RevokeLeaseResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["ended_sessions", b"ended_sessions"]) -> None: ...
 
 global___RevokeLeaseResponse = RevokeLeaseResponse
+
+@typing.final
+class CancelClaimRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CLAIM_FIELD_NUMBER: builtins.int
+    claim: builtins.int
+    """As WaitingClaim has it."""
+    def __init__(
+        self,
+        *,
+        claim: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["claim", b"claim"]) -> None: ...
+
+global___CancelClaimRequest = CancelClaimRequest
+
+@typing.final
+class CancelClaimResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___CancelClaimResponse = CancelClaimResponse
 
 @typing.final
 class ListLeasesRequest(google.protobuf.message.Message):

@@ -69,6 +69,11 @@ class LeaseServiceStub(object):
                 request_serializer=rgpu__common_dot_v1_dot_lease__pb2.ListLeasesRequest.SerializeToString,
                 response_deserializer=rgpu__common_dot_v1_dot_lease__pb2.ListLeasesResponse.FromString,
                 _registered_method=True)
+        self.CancelClaim = channel.unary_unary(
+                '/rgpu.v1.LeaseService/CancelClaim',
+                request_serializer=rgpu__common_dot_v1_dot_lease__pb2.CancelClaimRequest.SerializeToString,
+                response_deserializer=rgpu__common_dot_v1_dot_lease__pb2.CancelClaimResponse.FromString,
+                _registered_method=True)
 
 
 class LeaseServiceServicer(object):
@@ -126,6 +131,14 @@ class LeaseServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CancelClaim(self, request, context):
+        """Takes a run out of the line in which it waits for room; the run ends. NOT_FOUND: it does not
+        wait.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LeaseServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -163,6 +176,11 @@ def add_LeaseServiceServicer_to_server(servicer, server):
                     servicer.ListLeases,
                     request_deserializer=rgpu__common_dot_v1_dot_lease__pb2.ListLeasesRequest.FromString,
                     response_serializer=rgpu__common_dot_v1_dot_lease__pb2.ListLeasesResponse.SerializeToString,
+            ),
+            'CancelClaim': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelClaim,
+                    request_deserializer=rgpu__common_dot_v1_dot_lease__pb2.CancelClaimRequest.FromString,
+                    response_serializer=rgpu__common_dot_v1_dot_lease__pb2.CancelClaimResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -354,6 +372,33 @@ class LeaseService(object):
             '/rgpu.v1.LeaseService/ListLeases',
             rgpu__common_dot_v1_dot_lease__pb2.ListLeasesRequest.SerializeToString,
             rgpu__common_dot_v1_dot_lease__pb2.ListLeasesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelClaim(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rgpu.v1.LeaseService/CancelClaim',
+            rgpu__common_dot_v1_dot_lease__pb2.CancelClaimRequest.SerializeToString,
+            rgpu__common_dot_v1_dot_lease__pb2.CancelClaimResponse.FromString,
             options,
             channel_credentials,
             insecure,

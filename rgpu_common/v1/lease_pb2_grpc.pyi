@@ -66,6 +66,14 @@ class LeaseServiceStub:
         rgpu_common.v1.lease_pb2.ListLeasesResponse,
     ]
 
+    CancelClaim: grpc.UnaryUnaryMultiCallable[
+        rgpu_common.v1.lease_pb2.CancelClaimRequest,
+        rgpu_common.v1.lease_pb2.CancelClaimResponse,
+    ]
+    """Takes a run out of the line in which it waits for room; the run ends. NOT_FOUND: it does not
+    wait.
+    """
+
 class LeaseServiceAsyncStub:
     GrantLease: grpc.aio.UnaryUnaryMultiCallable[
         rgpu_common.v1.lease_pb2.GrantLeaseRequest,
@@ -113,6 +121,14 @@ class LeaseServiceAsyncStub:
         rgpu_common.v1.lease_pb2.ListLeasesRequest,
         rgpu_common.v1.lease_pb2.ListLeasesResponse,
     ]
+
+    CancelClaim: grpc.aio.UnaryUnaryMultiCallable[
+        rgpu_common.v1.lease_pb2.CancelClaimRequest,
+        rgpu_common.v1.lease_pb2.CancelClaimResponse,
+    ]
+    """Takes a run out of the line in which it waits for room; the run ends. NOT_FOUND: it does not
+    wait.
+    """
 
 class LeaseServiceServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
@@ -175,5 +191,15 @@ class LeaseServiceServicer(metaclass=abc.ABCMeta):
         request: rgpu_common.v1.lease_pb2.ListLeasesRequest,
         context: _ServicerContext,
     ) -> typing.Union[rgpu_common.v1.lease_pb2.ListLeasesResponse, collections.abc.Awaitable[rgpu_common.v1.lease_pb2.ListLeasesResponse]]: ...
+
+    @abc.abstractmethod
+    def CancelClaim(
+        self,
+        request: rgpu_common.v1.lease_pb2.CancelClaimRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[rgpu_common.v1.lease_pb2.CancelClaimResponse, collections.abc.Awaitable[rgpu_common.v1.lease_pb2.CancelClaimResponse]]:
+        """Takes a run out of the line in which it waits for room; the run ends. NOT_FOUND: it does not
+        wait.
+        """
 
 def add_LeaseServiceServicer_to_server(servicer: LeaseServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18rgpu_common/v1/log.proto\x12\x07rgpu.v1\"-\n\rGetLogRequest\x12\r\n\x05lease\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\"\x84\x01\n\x08LogEntry\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x14\n\x0ctime_seconds\x18\x02 \x01(\x01\x12\x10\n\x08lease_id\x18\x03 \x01(\t\x12\x0e\n\x06tenant\x18\x04 \x01(\t\x12\r\n\x05\x65vent\x18\x05 \x01(\t\x12\x10\n\x08sentence\x18\x06 \x01(\t\x12\x0f\n\x07session\x18\x07 \x01(\x04\"C\n\x0eGetLogResponse\x12\"\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x11.rgpu.v1.LogEntry\x12\r\n\x05\x65nded\x18\x02 \x01(\x08\x32G\n\nLogService\x12\x39\n\x06GetLog\x12\x16.rgpu.v1.GetLogRequest\x1a\x17.rgpu.v1.GetLogResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18rgpu_common/v1/log.proto\x12\x07rgpu.v1\"-\n\rGetLogRequest\x12\r\n\x05lease\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\"\x98\x01\n\x08LogEntry\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x14\n\x0ctime_seconds\x18\x02 \x01(\x01\x12\x10\n\x08lease_id\x18\x03 \x01(\t\x12\x0e\n\x06tenant\x18\x04 \x01(\t\x12\r\n\x05\x65vent\x18\x05 \x01(\t\x12\x10\n\x08sentence\x18\x06 \x01(\t\x12\x0f\n\x07session\x18\x07 \x01(\x04\x12\x12\n\nlease_name\x18\x08 \x01(\t\"C\n\x0eGetLogResponse\x12\"\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x11.rgpu.v1.LogEntry\x12\r\n\x05\x65nded\x18\x02 \x01(\x08\x32G\n\nLogService\x12\x39\n\x06GetLog\x12\x16.rgpu.v1.GetLogRequest\x1a\x17.rgpu.v1.GetLogResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,9 +34,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETLOGREQUEST']._serialized_start=37
   _globals['_GETLOGREQUEST']._serialized_end=82
   _globals['_LOGENTRY']._serialized_start=85
-  _globals['_LOGENTRY']._serialized_end=217
-  _globals['_GETLOGRESPONSE']._serialized_start=219
-  _globals['_GETLOGRESPONSE']._serialized_end=286
-  _globals['_LOGSERVICE']._serialized_start=288
-  _globals['_LOGSERVICE']._serialized_end=359
+  _globals['_LOGENTRY']._serialized_end=237
+  _globals['_GETLOGRESPONSE']._serialized_start=239
+  _globals['_GETLOGRESPONSE']._serialized_end=306
+  _globals['_LOGSERVICE']._serialized_start=308
+  _globals['_LOGSERVICE']._serialized_end=379
 # @@protoc_insertion_point(module_scope)

@@ -19,8 +19,8 @@ class GetLogRequest(google.protobuf.message.Message):
     LEASE_FIELD_NUMBER: builtins.int
     AFTER_FIELD_NUMBER: builtins.int
     lease: builtins.str
-    """A lease's id or key, or how one of them begins. Of several leases with one key, the newest one
-    is meant. Empty: all leases.
+    """A lease's id, key or name, or how one of them begins. Of several leases with one key or name,
+    the newest one is meant. Empty: all leases.
     """
     after: builtins.int
     """Only entries with a higher number."""
@@ -45,6 +45,7 @@ class LogEntry(google.protobuf.message.Message):
     EVENT_FIELD_NUMBER: builtins.int
     SENTENCE_FIELD_NUMBER: builtins.int
     SESSION_FIELD_NUMBER: builtins.int
+    LEASE_NAME_FIELD_NUMBER: builtins.int
     number: builtins.int
     """Increases from entry to entry."""
     time_seconds: builtins.float
@@ -56,6 +57,8 @@ class LogEntry(google.protobuf.message.Message):
     sentence: builtins.str
     session: builtins.int
     """The session that the entry is about; 0: it is about the lease."""
+    lease_name: builtins.str
+    """What people call the lease."""
     def __init__(
         self,
         *,
@@ -66,8 +69,9 @@ class LogEntry(google.protobuf.message.Message):
         event: builtins.str = ...,
         sentence: builtins.str = ...,
         session: builtins.int = ...,
+        lease_name: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["event", b"event", "lease_id", b"lease_id", "number", b"number", "sentence", b"sentence", "session", b"session", "tenant", b"tenant", "time_seconds", b"time_seconds"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["event", b"event", "lease_id", b"lease_id", "lease_name", b"lease_name", "number", b"number", "sentence", b"sentence", "session", b"session", "tenant", b"tenant", "time_seconds", b"time_seconds"]) -> None: ...
 
 global___LogEntry = LogEntry
 

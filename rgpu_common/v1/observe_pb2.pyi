@@ -94,6 +94,7 @@ class LeaseNow(google.protobuf.message.Message):
     COPIED_BYTES_FIELD_NUMBER: builtins.int
     COMPILING_FIELD_NUMBER: builtins.int
     SEAMS_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
     lease_id: builtins.str
     tenant: builtins.str
     key: builtins.str
@@ -125,6 +126,8 @@ class LeaseNow(google.protobuf.message.Message):
     copied_bytes: builtins.int
     compiling: builtins.int
     """Number of sessions for which the driver is loading code now, and perhaps compiling it."""
+    name: builtins.str
+    """As Lease has it."""
     @property
     def seams(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The seam of each session, sorted: "driver", or the array library "cupy" or "torch"."""
@@ -158,8 +161,9 @@ class LeaseNow(google.protobuf.message.Message):
         copied_bytes: builtins.int = ...,
         compiling: builtins.int = ...,
         seams: collections.abc.Iterable[builtins.str] | None = ...,
+        name: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["compiling", b"compiling", "copied_bytes", b"copied_bytes", "copied_bytes_per_second", b"copied_bytes_per_second", "copies", b"copies", "device", b"device", "device_ns", b"device_ns", "key", b"key", "launches", b"launches", "launches_per_second", b"launches_per_second", "lease_id", b"lease_id", "memory_limit_bytes", b"memory_limit_bytes", "memory_peak_bytes", b"memory_peak_bytes", "memory_used_bytes", b"memory_used_bytes", "paused", b"paused", "refused_allocations", b"refused_allocations", "seams", b"seams", "sessions", b"sessions", "share_10s_ppm", b"share_10s_ppm", "share_1s_ppm", b"share_1s_ppm", "share_limit_ppm", b"share_limit_ppm", "share_request_ppm", b"share_request_ppm", "tenant", b"tenant", "throttled_ns", b"throttled_ns", "throttled_ppm", b"throttled_ppm", "waiting_ns", b"waiting_ns", "waiting_ppm", b"waiting_ppm"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["compiling", b"compiling", "copied_bytes", b"copied_bytes", "copied_bytes_per_second", b"copied_bytes_per_second", "copies", b"copies", "device", b"device", "device_ns", b"device_ns", "key", b"key", "launches", b"launches", "launches_per_second", b"launches_per_second", "lease_id", b"lease_id", "memory_limit_bytes", b"memory_limit_bytes", "memory_peak_bytes", b"memory_peak_bytes", "memory_used_bytes", b"memory_used_bytes", "name", b"name", "paused", b"paused", "refused_allocations", b"refused_allocations", "seams", b"seams", "sessions", b"sessions", "share_10s_ppm", b"share_10s_ppm", "share_1s_ppm", b"share_1s_ppm", "share_limit_ppm", b"share_limit_ppm", "share_request_ppm", b"share_request_ppm", "tenant", b"tenant", "throttled_ns", b"throttled_ns", "throttled_ppm", b"throttled_ppm", "waiting_ns", b"waiting_ns", "waiting_ppm", b"waiting_ppm"]) -> None: ...
 
 global___LeaseNow = LeaseNow
 

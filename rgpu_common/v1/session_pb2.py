@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crgpu_common/v1/session.proto\x12\x07rgpu.v1\"\x93\x01\n\x05Usage\x12\x19\n\x11memory_used_bytes\x18\x01 \x01(\x04\x12\x19\n\x11memory_peak_bytes\x18\x02 \x01(\x04\x12\x1b\n\x13refused_allocations\x18\x03 \x01(\x04\x12\x10\n\x08launches\x18\x04 \x01(\x04\x12\x14\n\x0c\x63opied_bytes\x18\x05 \x01(\x04\x12\x0f\n\x07\x62usy_ns\x18\x06 \x01(\x04\"\xce\x02\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\x04\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x10\n\x08lease_id\x18\x03 \x01(\t\x12\x11\n\tlease_key\x18\x04 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x05 \x01(\r\x12$\n\x05state\x18\x06 \x01(\x0e\x32\x15.rgpu.v1.SessionState\x12\x0f\n\x07program\x18\x07 \x01(\t\x12\x12\n\nclient_pid\x18\x08 \x01(\r\x12\x0c\n\x04peer\x18\t \x01(\t\x12\x12\n\nworker_pid\x18\n \x01(\r\x12\x13\n\x0b\x61ge_seconds\x18\x0b \x01(\x01\x12\x1d\n\x05usage\x18\x0c \x01(\x0b\x32\x0e.rgpu.v1.Usage\x12\x11\n\ttransport\x18\r \x01(\t\x12\x11\n\tcompiling\x18\x0e \x01(\x08\x12\x0c\n\x04seam\x18\x0f \x01(\t\x12\x15\n\rround_trip_ns\x18\x10 \x01(\x04\"%\n\x13ListSessionsRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\"\xcb\x01\n\x0cWaitingClaim\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x11\n\tlease_key\x18\x02 \x01(\t\x12\x0f\n\x07\x64\x65vices\x18\x03 \x03(\r\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x04\x12\x19\n\x11share_request_ppm\x18\x05 \x01(\r\x12\r\n\x05place\x18\x06 \x01(\r\x12\x0f\n\x07waiting\x18\x07 \x01(\r\x12\x16\n\x0ewaited_seconds\x18\x08 \x01(\x01\x12\x0e\n\x06reason\x18\t \x01(\t\x12\x0e\n\x06origin\x18\n \x01(\t\"z\n\x14ListSessionsResponse\x12\"\n\x08sessions\x18\x01 \x03(\x0b\x32\x10.rgpu.v1.Session\x12&\n\x07waiting\x18\x02 \x03(\x0b\x32\x15.rgpu.v1.WaitingClaim\x12\x16\n\x0eothers_waiting\x18\x03 \x01(\r\"\xec\x01\n\nLeaseUsage\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x11\n\tlease_key\x18\x02 \x01(\t\x12\x0e\n\x06tenant\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\r\x12\x1a\n\x12memory_limit_bytes\x18\x05 \x01(\x04\x12\x19\n\x11share_request_ppm\x18\x06 \x01(\r\x12\x17\n\x0fshare_limit_ppm\x18\x07 \x01(\r\x12\x1d\n\x05usage\x18\x08 \x01(\x0b\x32\x0e.rgpu.v1.Usage\x12\x19\n\x0c\x65nds_seconds\x18\t \x01(\x01H\x00\x88\x01\x01\x42\x0f\n\r_ends_seconds\"#\n\x0fGetUsageRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"7\n\x10GetUsageResponse\x12#\n\x06leases\x18\x01 \x03(\x0b\x32\x13.rgpu.v1.LeaseUsage*\x95\x01\n\x0cSessionState\x12\x1d\n\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15SESSION_STATE_WAITING\x10\x01\x12\x19\n\x15SESSION_STATE_OPENING\x10\x02\x12\x16\n\x12SESSION_STATE_OPEN\x10\x03\x12\x18\n\x14SESSION_STATE_ENDING\x10\x04\x32\x9e\x01\n\x0eSessionService\x12K\n\x0cListSessions\x12\x1c.rgpu.v1.ListSessionsRequest\x1a\x1d.rgpu.v1.ListSessionsResponse\x12?\n\x08GetUsage\x12\x18.rgpu.v1.GetUsageRequest\x1a\x19.rgpu.v1.GetUsageResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crgpu_common/v1/session.proto\x12\x07rgpu.v1\"\x93\x01\n\x05Usage\x12\x19\n\x11memory_used_bytes\x18\x01 \x01(\x04\x12\x19\n\x11memory_peak_bytes\x18\x02 \x01(\x04\x12\x1b\n\x13refused_allocations\x18\x03 \x01(\x04\x12\x10\n\x08launches\x18\x04 \x01(\x04\x12\x14\n\x0c\x63opied_bytes\x18\x05 \x01(\x04\x12\x0f\n\x07\x62usy_ns\x18\x06 \x01(\x04\"\xce\x02\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\x04\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x10\n\x08lease_id\x18\x03 \x01(\t\x12\x11\n\tlease_key\x18\x04 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x05 \x01(\r\x12$\n\x05state\x18\x06 \x01(\x0e\x32\x15.rgpu.v1.SessionState\x12\x0f\n\x07program\x18\x07 \x01(\t\x12\x12\n\nclient_pid\x18\x08 \x01(\r\x12\x0c\n\x04peer\x18\t \x01(\t\x12\x12\n\nworker_pid\x18\n \x01(\r\x12\x13\n\x0b\x61ge_seconds\x18\x0b \x01(\x01\x12\x1d\n\x05usage\x18\x0c \x01(\x0b\x32\x0e.rgpu.v1.Usage\x12\x11\n\ttransport\x18\r \x01(\t\x12\x11\n\tcompiling\x18\x0e \x01(\x08\x12\x0c\n\x04seam\x18\x0f \x01(\t\x12\x15\n\rround_trip_ns\x18\x10 \x01(\x04\"%\n\x13ListSessionsRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\"\xe8\x01\n\x0cWaitingClaim\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x11\n\tlease_key\x18\x02 \x01(\t\x12\x0f\n\x07\x64\x65vices\x18\x03 \x03(\r\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x04\x12\x19\n\x11share_request_ppm\x18\x05 \x01(\r\x12\r\n\x05place\x18\x06 \x01(\r\x12\x0f\n\x07waiting\x18\x07 \x01(\r\x12\x16\n\x0ewaited_seconds\x18\x08 \x01(\x01\x12\x0e\n\x06reason\x18\t \x01(\t\x12\x0e\n\x06origin\x18\n \x01(\t\x12\x0c\n\x04name\x18\x0b \x01(\t\x12\r\n\x05\x63laim\x18\x0c \x01(\x04\"z\n\x14ListSessionsResponse\x12\"\n\x08sessions\x18\x01 \x03(\x0b\x32\x10.rgpu.v1.Session\x12&\n\x07waiting\x18\x02 \x03(\x0b\x32\x15.rgpu.v1.WaitingClaim\x12\x16\n\x0eothers_waiting\x18\x03 \x01(\r\"\xfa\x01\n\nLeaseUsage\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x11\n\tlease_key\x18\x02 \x01(\t\x12\x0e\n\x06tenant\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\r\x12\x1a\n\x12memory_limit_bytes\x18\x05 \x01(\x04\x12\x19\n\x11share_request_ppm\x18\x06 \x01(\r\x12\x17\n\x0fshare_limit_ppm\x18\x07 \x01(\r\x12\x1d\n\x05usage\x18\x08 \x01(\x0b\x32\x0e.rgpu.v1.Usage\x12\x19\n\x0c\x65nds_seconds\x18\t \x01(\x01H\x00\x88\x01\x01\x12\x0c\n\x04name\x18\n \x01(\tB\x0f\n\r_ends_seconds\"#\n\x0fGetUsageRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"7\n\x10GetUsageResponse\x12#\n\x06leases\x18\x01 \x03(\x0b\x32\x13.rgpu.v1.LeaseUsage*\x95\x01\n\x0cSessionState\x12\x1d\n\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15SESSION_STATE_WAITING\x10\x01\x12\x19\n\x15SESSION_STATE_OPENING\x10\x02\x12\x16\n\x12SESSION_STATE_OPEN\x10\x03\x12\x18\n\x14SESSION_STATE_ENDING\x10\x04\x32\x9e\x01\n\x0eSessionService\x12K\n\x0cListSessions\x12\x1c.rgpu.v1.ListSessionsRequest\x1a\x1d.rgpu.v1.ListSessionsResponse\x12?\n\x08GetUsage\x12\x18.rgpu.v1.GetUsageRequest\x1a\x19.rgpu.v1.GetUsageResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rgpu_common.v1.session_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SESSIONSTATE']._serialized_start=1231
-  _globals['_SESSIONSTATE']._serialized_end=1380
+  _globals['_SESSIONSTATE']._serialized_start=1274
+  _globals['_SESSIONSTATE']._serialized_end=1423
   _globals['_USAGE']._serialized_start=42
   _globals['_USAGE']._serialized_end=189
   _globals['_SESSION']._serialized_start=192
@@ -40,15 +40,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTSESSIONSREQUEST']._serialized_start=528
   _globals['_LISTSESSIONSREQUEST']._serialized_end=565
   _globals['_WAITINGCLAIM']._serialized_start=568
-  _globals['_WAITINGCLAIM']._serialized_end=771
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=773
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=895
-  _globals['_LEASEUSAGE']._serialized_start=898
-  _globals['_LEASEUSAGE']._serialized_end=1134
-  _globals['_GETUSAGEREQUEST']._serialized_start=1136
-  _globals['_GETUSAGEREQUEST']._serialized_end=1171
-  _globals['_GETUSAGERESPONSE']._serialized_start=1173
-  _globals['_GETUSAGERESPONSE']._serialized_end=1228
-  _globals['_SESSIONSERVICE']._serialized_start=1383
-  _globals['_SESSIONSERVICE']._serialized_end=1541
+  _globals['_WAITINGCLAIM']._serialized_end=800
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=802
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=924
+  _globals['_LEASEUSAGE']._serialized_start=927
+  _globals['_LEASEUSAGE']._serialized_end=1177
+  _globals['_GETUSAGEREQUEST']._serialized_start=1179
+  _globals['_GETUSAGEREQUEST']._serialized_end=1214
+  _globals['_GETUSAGERESPONSE']._serialized_start=1216
+  _globals['_GETUSAGERESPONSE']._serialized_end=1271
+  _globals['_SESSIONSERVICE']._serialized_start=1426
+  _globals['_SESSIONSERVICE']._serialized_end=1584
 # @@protoc_insertion_point(module_scope)

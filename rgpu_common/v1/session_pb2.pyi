@@ -173,6 +173,8 @@ class WaitingClaim(google.protobuf.message.Message):
     WAITED_SECONDS_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     ORIGIN_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    CLAIM_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     lease_key: builtins.str
     memory_bytes: builtins.int
@@ -186,6 +188,10 @@ class WaitingClaim(google.protobuf.message.Message):
     """What it waits for."""
     origin: builtins.str
     """Where it came from: an address, or a user of the server's machine."""
+    name: builtins.str
+    """What its lease would be called."""
+    claim: builtins.int
+    """For CancelClaim."""
     @property
     def devices(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Where the lease could be."""
@@ -203,8 +209,10 @@ class WaitingClaim(google.protobuf.message.Message):
         waited_seconds: builtins.float = ...,
         reason: builtins.str = ...,
         origin: builtins.str = ...,
+        name: builtins.str = ...,
+        claim: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["devices", b"devices", "lease_key", b"lease_key", "memory_bytes", b"memory_bytes", "origin", b"origin", "place", b"place", "reason", b"reason", "share_request_ppm", b"share_request_ppm", "tenant", b"tenant", "waited_seconds", b"waited_seconds", "waiting", b"waiting"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["claim", b"claim", "devices", b"devices", "lease_key", b"lease_key", "memory_bytes", b"memory_bytes", "name", b"name", "origin", b"origin", "place", b"place", "reason", b"reason", "share_request_ppm", b"share_request_ppm", "tenant", b"tenant", "waited_seconds", b"waited_seconds", "waiting", b"waiting"]) -> None: ...
 
 global___WaitingClaim = WaitingClaim
 
@@ -247,6 +255,7 @@ class LeaseUsage(google.protobuf.message.Message):
     SHARE_LIMIT_PPM_FIELD_NUMBER: builtins.int
     USAGE_FIELD_NUMBER: builtins.int
     ENDS_SECONDS_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
     lease_id: builtins.str
     lease_key: builtins.str
     tenant: builtins.str
@@ -258,6 +267,8 @@ class LeaseUsage(google.protobuf.message.Message):
     """The lease ends in so many seconds: it is a reservation, or its end was announced because an owner
     needs what it borrowed. Absent: no end is known.
     """
+    name: builtins.str
+    """As Lease has it."""
     @property
     def usage(self) -> global___Usage:
         """The memory in use now. The other counters cover the time since the lease began, including ended
@@ -276,9 +287,10 @@ class LeaseUsage(google.protobuf.message.Message):
         share_limit_ppm: builtins.int = ...,
         usage: global___Usage | None = ...,
         ends_seconds: builtins.float | None = ...,
+        name: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_ends_seconds", b"_ends_seconds", "ends_seconds", b"ends_seconds", "usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_ends_seconds", b"_ends_seconds", "device", b"device", "ends_seconds", b"ends_seconds", "lease_id", b"lease_id", "lease_key", b"lease_key", "memory_limit_bytes", b"memory_limit_bytes", "share_limit_ppm", b"share_limit_ppm", "share_request_ppm", b"share_request_ppm", "tenant", b"tenant", "usage", b"usage"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_ends_seconds", b"_ends_seconds", "device", b"device", "ends_seconds", b"ends_seconds", "lease_id", b"lease_id", "lease_key", b"lease_key", "memory_limit_bytes", b"memory_limit_bytes", "name", b"name", "share_limit_ppm", b"share_limit_ppm", "share_request_ppm", b"share_request_ppm", "tenant", b"tenant", "usage", b"usage"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_ends_seconds", b"_ends_seconds"]) -> typing.Literal["ends_seconds"] | None: ...
 
 global___LeaseUsage = LeaseUsage

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rgpu_common.clusters import (
     AGENT_ATTEMPT,
+    MAX_NAME,
     MAX_REQUEST_CARDS,
     MAX_RESERVE_SECONDS,
     is_request_id,
@@ -15,6 +16,7 @@ from rgpu_common.clusters import (
 )
 from rgpu_common.errors import UsageError
 from rgpu_common.sharing import SharePolicy
+from rgpu_common.texts import one_line
 from rgpu_common.units import MAX_BYTES, PPM
 from rgpu_common.v1 import agent_pb2
 from rgpu_server.agent.attempts import Attempts
@@ -166,7 +168,7 @@ class Orders:
         wanted = find(self._node.devices, ordinal).memory_bytes if self._knows(ordinal) else 0
         answer = self._control.grant(
             order.tenant, key, _wish(order, ordinal), order.reserve_seconds or order.ttl_seconds,
-            booked=_booked(order, wanted),
+            booked=_booked(order, wanted), name=one_line(order.name, MAX_NAME),
         )  # fmt: skip
         return answer if isinstance(answer, Refusal) else answer.lease
 

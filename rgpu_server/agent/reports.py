@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from netprobe.identity import machine_name, read_boot_id
 from netprobe.netdev import SOFTWARE, net_devices
 from rgpu_common import release
+from rgpu_common.clusters import MAX_NAME
 from rgpu_common.mig import bare_name
 from rgpu_common.units import PPM
 from rgpu_common.v1 import agent_pb2, network_pb2
@@ -141,6 +142,7 @@ def _lease(lease: Lease) -> agent_pb2.HeldLease:
         share_ppm=min(lease.amount.share_ppm, PPM),
         memory_bytes=lease.amount.memory_bytes,
         lease_id=lease.id,
+        name=lease.name[:MAX_NAME],
     )
     booked = lease.booked
     # A lease that has ended takes room until its last session is gone, but is nobody's any more.

@@ -61,6 +61,7 @@ class Claiming:
         self.handlers: dict[type[Any], Callable[[Any, float], None]] = {
             on.ClaimRequested: self._requested,
             on.ClaimLeft: self._left,
+            on.ClaimCancelled: self._cancelled,
         }
 
     def next_wake(self) -> float | None:
@@ -197,7 +198,7 @@ class Claiming:
         self._serving.check_room(event.tenant, key)
         self._serving.check_pool(event.wish.device)
         lease, joined = self._leases.join(
-            key, event.wish, now, event.address, operator=event.operator
+            key, event.wish, now, event.address, operator=event.operator, name=event.name
         )
         self._out.add_changes(self._leases.lending)
         if joined is Joined.NEW:
@@ -230,6 +231,16 @@ class Claiming:
         self._give_up(event.claim)
         if event.claim in self._held:
             self._let_go(event.claim, now)
+
+    def _cancelled(self, event: on.ClaimCancelled, now: float) -> None:
+        waiter = self.line.leave(event.claim)
+        if waiter is None:
+            sentence = f"claim {event.claim} does not wait any more"
+            self._out.add(do.Refuse(event.request, Refusal(Code.LEASE_UNKNOWN, sentence)))
+            return
+        waiter.why = Refusal(Code.LEASE_ENDED, event.why)
+        self._refuse(waiter)
+        self._out.add(do.Answer(event.request, ""))
 
     def _let_go(self, claim: int, now: float) -> None:
         key, lease_id = self._held.pop(claim)

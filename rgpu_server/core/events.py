@@ -53,7 +53,7 @@ class LeaseRequested:
     new key.
 
     passes_line: an operator decided that the lease may take room for which claims wait in line.
-    booked: a cluster's manager asks. operator: an operator asks.
+    booked: a cluster's manager asks. operator: an operator asks. name: what people call it.
     """
 
     request: int
@@ -64,6 +64,7 @@ class LeaseRequested:
     passes_line: bool = False
     booked: Booked | None = None
     operator: bool = False
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ class SessionRequested:
 
     address: the client's network, or its user on this machine; what one address may leave behind is
     bounded. seam: the array library that the session needs, "" for the driver seam. operator: the
-    client is an operator's.
+    client is an operator's. name: of its program.
     """
 
     session: int
@@ -163,6 +164,7 @@ class SessionRequested:
     address: str = ""
     seam: str = ""
     operator: bool = False
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,7 @@ class ClaimRequested:
 
     own: the lease is for this run alone. wait_seconds: how long the claim may wait in line for
     room. proved: a credential proves that the client is of this tenant. operator: the client is an
-    operator's.
+    operator's. name: of the run.
     """
 
     claim: int
@@ -184,6 +186,7 @@ class ClaimRequested:
     wait_seconds: float = 0.0
     proved: bool = False
     operator: bool = False
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +194,15 @@ class ClaimLeft:
     """The run of a claim has ended, or has stopped waiting."""
 
     claim: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimCancelled:
+    """Somebody takes a claim out of the line. why: a sentence for its run."""
+
+    request: int
+    claim: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +263,7 @@ Event = (
     | SessionRequested
     | ClaimRequested
     | ClaimLeft
+    | ClaimCancelled
     | ClientLeft
     | ClientDied
     | WorkerReady

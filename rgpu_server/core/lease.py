@@ -40,7 +40,8 @@ class Joined(Enum):
 class Lease:
     """A time-limited right to a device, with a memory limit and a share.
 
-    number: its place in the order of grants. address: the network of the client for whose session
+    number: its place in the order of grants. name: what people call it, which need not be unique:
+    the name of its run, else its program. address: the network of the client for whose session
     it was made. asked_share_ppm: its share request as asked for; `quota` has less while the owner
     needs the share that this lease borrowed. held_bytes: the memory that its sessions still held
     when its limit was made smaller than that. ends_at: when it expires if nothing happens; None
@@ -74,6 +75,7 @@ class Lease:
     first: Quota | None = None
     booked: Booked | None = None
     seams: set[str] = field(default_factory=set)
+    name: str = ""
 
     @property
     def used(self) -> bool:

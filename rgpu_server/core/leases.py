@@ -132,13 +132,14 @@ class LeaseBook:
         passes_line: bool = False,
         booked: Booked | None = None,
         operator: bool = False,
+        name: str = "",
     ) -> tuple[Lease, bool]:
         """Grants an explicit lease. The same grant again keeps it alive. Returns True with a new
         lease.
 
         ttl_seconds: 0 for the policy's. passes_line: the lease may take room for which claims wait.
         booked: what a new lease has of it; a reservation may live as long as its manager allows.
-        operator: an operator asks.
+        operator: an operator asks. name: what people call it.
 
         Raises:
             RefusedError: it does not fit, the key has a lease with other sizes, or there are too
@@ -160,14 +161,22 @@ class LeaseBook:
         self.check_new(key, operator=operator or booked is not None)
         lease = self._new(key, wish, now, passes_line=passes_line)
         lease.explicit, lease.ttl_seconds, lease.ends_at = True, ttl, now + ttl
-        lease.booked = booked
+        lease.booked, lease.name = booked, name
         return lease, True
 
     def join(
-        self, key: LeaseKey, wish: Wish, now: float, address: str = "", *, operator: bool = False
+        self,
+        key: LeaseKey,
+        wish: Wish,
+        now: float,
+        address: str = "",
+        *,
+        operator: bool = False,
+        name: str = "",
     ) -> tuple[Lease, Joined]:
         """Returns the lease of a session of `key`. A key without a lease gets an implicit one.
-        operator: the session is an operator's.
+        operator: the session is an operator's. name: of its program; a lease that is granted or in
+        use keeps the name that it has.
 
         Raises:
             RefusedError: the lease has ended, has other sizes and is in use, or does not fit.
@@ -177,7 +186,7 @@ class LeaseBook:
             self._ended.check(key, now)
             self.check_new(key, operator=operator)
             lease = self._new(key, wish, now)
-            lease.address = address
+            lease.address, lease.name = address, name
             return lease, Joined.NEW
         if held.state is not LeaseState.ACTIVE:
             raise RefusedError(
@@ -186,15 +195,18 @@ class LeaseBook:
             )
         if held.explicit or held.used:
             check_as_asked(held, wish, find(self._devices, held.device))
+            held.name = held.name or name
             return held, Joined.AS_IT_WAS
         self._check_tenants(key.tenant)
         if self._policy.member and not operator:
             # It is empty, and keeps the sizes of which the cluster's manager knows.
             check_as_asked(held, wish, find(self._devices, held.device))
+            held.name = name
             return held, Joined.AS_IT_WAS
         # The lease is empty: the sizes asked for now count, not those of its last session.
         before = held.quota
         self._reshape(held, wish, now)
+        held.name = name
         return held, Joined.AS_IT_WAS if held.quota == before else Joined.RESHAPED
 
     def unsettled(self, key: LeaseKey, wish: Wish) -> bool:

@@ -125,6 +125,7 @@ class Node:
                 passes_line=event.passes_line,
                 booked=event.booked,
                 operator=event.operator,
+                name=event.name,
             )
             self._out.add_changes(self.leases.lending)
             if new:

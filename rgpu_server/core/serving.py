@@ -174,7 +174,7 @@ class Serving:
         self.check_room(event.tenant, _key(event))
         self.check_pool(event.wish.device, event.seam)
         lease, joined = self._leases.join(
-            _key(event), event.wish, now, event.address, operator=event.operator
+            _key(event), event.wish, now, event.address, operator=event.operator, name=event.name
         )
         slot = self._leases.users.attach(lease, event.session)
         self.kept.take(lease.key)

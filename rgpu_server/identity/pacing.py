@@ -34,6 +34,7 @@ KINDS = {
     "AgentService/Join": Kind.CHANGE,
     "CredentialService/GetCredential": Kind.GLANCE,
     "DeviceService/ListDevices": Kind.GLANCE,
+    "LeaseService/CancelClaim": Kind.CHANGE,
     "LeaseService/GrantLease": Kind.CHANGE,
     "LeaseService/KeepAliveLease": Kind.CHANGE,
     "LeaseService/ListLeases": Kind.LOOK,

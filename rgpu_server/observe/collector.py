@@ -238,7 +238,7 @@ class Collector:
 
 def _labels(view: LeaseView) -> list[str]:
     key = view.lease.key
-    return [key.tenant, view.lease.id, key.name, str(view.lease.device)]
+    return [key.tenant, view.lease.id, key.name, view.lease.name, str(view.lease.device)]
 
 
 def _lanes(counts: SessionCounts) -> Iterator[Metric]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rgpu_server.observe.snapshot import DeviceView, LeaseView
     from rgpu_server.observe.totals import Amounts
 
-LEASE_LABELS = ("tenant", "lease", "key", "device")
+LEASE_LABELS = ("tenant", "lease", "key", "name", "device")
 TENANT_LABELS = ("tenant", "device")
 
 

@@ -41,9 +41,10 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class Log:
-    """The log of a lease."""
+    """The log of a lease. name: what people call it."""
 
     key: LeaseKey
+    name: str = ""
     entries: deque[Entry] = field(default_factory=lambda: deque(maxlen=MOST_ENTRIES))
     ended: bool = False
 
@@ -51,14 +52,18 @@ class Log:
 class LeaseLog:
     """Hears the events of the audit log and keeps those about leases.
 
-    key_of: returns the key of a lease that is there. It is asked about leases that an earlier
-    daemon granted.
+    key_of, name_of: return the key and the name of a lease that is there. They are asked about
+    leases that an earlier daemon granted.
     """
 
     def __init__(
-        self, key_of: Callable[[str], LeaseKey | None], clock: Callable[[], float] = time.time
+        self,
+        key_of: Callable[[str], LeaseKey | None],
+        clock: Callable[[], float] = time.time,
+        name_of: Callable[[str], str] = lambda _: "",
     ) -> None:
         self._key_of = key_of
+        self._name_of = name_of
         self._clock = clock
         self._numbers = itertools.count(1)
         # In the order in which the leases were first heard of.
@@ -84,19 +89,24 @@ class LeaseLog:
             self._end(lease, log)
 
     def find(self, lease: str, sees: Callable[[str], bool]) -> list[Log]:
-        """Returns the log of the lease with this id, else of the newest one with this key, else
-        those of all leases whose id or key begins so. sees: tells whether the caller sees a tenant.
+        """Returns the log of the lease with this id, else of the newest one with this key or name,
+        else those of all leases whose id, key or name begins so. sees: tells whether the caller
+        sees a tenant.
         """
         log = self._logs.get(lease)
         if log is not None and sees(log.key.tenant):
             return [log]
         seen = {one: log for one, log in self._logs.items() if sees(log.key.tenant)}
-        named = (log for log in reversed(seen.values()) if log.key.name == lease)
+        named = (log for log in reversed(seen.values()) if lease in (log.key.name, log.name))
         log = next(named, None)
         if log is not None:
             return [log]
         begins = [log for one, log in seen.items() if one.startswith(lease)]
-        return begins or [log for log in seen.values() if log.key.name.startswith(lease)]
+        return begins or [
+            log
+            for log in seen.values()
+            if log.key.name.startswith(lease) or log.name.startswith(lease)
+        ]
 
     def all(self, sees: Callable[[str], bool]) -> Iterable[Log]:
         """Returns the logs of all leases that the caller sees."""
@@ -108,7 +118,7 @@ class LeaseLog:
             key = self._key_of(lease) if lease else None
             if key is None:
                 return None
-            log = self._logs[lease] = Log(key)
+            log = self._logs[lease] = Log(key, self._name_of(lease))
         return log
 
     def _end(self, lease: str, log: Log) -> None:

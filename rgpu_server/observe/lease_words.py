@@ -24,7 +24,9 @@ def _number(fields: Fields, name: str) -> int:
 
 
 def _granted(fields: Fields) -> str:
-    how = "granted before its program started" if fields.get("explicit") else "granted"
+    how = f"granted to {fields['name']}" if fields.get("name") else "granted"
+    if fields.get("explicit"):
+        how += " before its program started"
     memory = format_bytes(_number(fields, "memory_bytes"))
     return f"{how}: {memory} of device {_number(fields, 'device')}, key {fields.get('key')!r}"
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import grpc
 
 from rgpu_common import release
+from rgpu_common.clusters import MAX_NAME
+from rgpu_common.texts import one_line
 from rgpu_common.v1 import (
     device_pb2,
     device_pb2_grpc,
@@ -77,6 +79,8 @@ _STATUS = {
     Code.NOT_ALLOWED: grpc.StatusCode.PERMISSION_DENIED,
 }
 
+_CANCELLED = "the run was cancelled with `rgpu cancel`"
+
 
 class DeviceService(device_pb2_grpc.DeviceServiceServicer):
     def __init__(self, observer: Observer) -> None:
@@ -114,6 +118,7 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
         granted = self._control.grant(
             tenant, request.key, wish, ttl,
             passes_line=operator and not request.behind_line, by_operator=operator,
+            name=one_line(request.name, MAX_NAME),
         )  # fmt: skip
         if isinstance(granted, Refusal):
             audit("lease_refused", tenant=tenant, key=request.key, sentence=granted.sentence)
@@ -172,6 +177,18 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
         answer = await _answered(self._control.revoke(request.lease_id), context)
         audit("lease_revoked", lease=answer.lease, tenant=tenant, **known().noted)
         return lease_pb2.RevokeLeaseResponse(ended_sessions=answer.ended_sessions)
+
+    async def CancelClaim(
+        self, request: lease_pb2.CancelClaimRequest, context: Context
+    ) -> lease_pb2.CancelClaimResponse:
+        found = [x for x in self._observer.waiting() if x.waiter.event.claim == request.claim]
+        if not found or not known().identity.sees(found[0].tenant):
+            sentence = f"no claim {request.claim} waits; `rgpu ps` shows those that do"
+            await _abort(Refusal(Code.LEASE_UNKNOWN, sentence), context)
+        await _answered(self._control.cancel(request.claim, _CANCELLED), context)
+        audit("claim_cancelled", tenant=found[0].tenant, key=found[0].waiter.event.key,
+              **known().noted)  # fmt: skip
+        return lease_pb2.CancelClaimResponse()
 
     async def ListLeases(
         self, request: lease_pb2.ListLeasesRequest, context: Context

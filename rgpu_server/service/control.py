@@ -35,11 +35,12 @@ class Control:
         passes_line: bool = False,
         booked: Booked | None = None,
         by_operator: bool = False,
+        name: str = "",
     ) -> Answer | Refusal:
-        """Grants a lease, or gives the one that `key` names a new end."""
+        """Grants a lease, or gives the one that `key` names a new end. name: of a new one."""
         number = self._conductor.next_request()
         event = on.LeaseRequested(
-            number, tenant, key, wish, ttl_seconds, passes_line, booked, by_operator
+            number, tenant, key, wish, ttl_seconds, passes_line, booked, by_operator, name
         )
         return self._conductor.ask(number, event)
 
@@ -79,6 +80,11 @@ class Control:
         """Ends a lease and its sessions. why: for their programs."""
         number = self._conductor.next_request()
         return self._conductor.ask(number, on.RevokeRequested(number, lease, why))
+
+    def cancel(self, claim: int, why: str) -> Answer | Refusal:
+        """Takes a claim out of the line. why: a sentence for its run."""
+        number = self._conductor.next_request()
+        return self._conductor.ask(number, on.ClaimCancelled(number, claim, why))
 
     def warn(self, lease: str, sentence: str) -> None:
         """Tells the programs of a lease something; they go on."""

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from rgpu_common import release
 from rgpu_common.arrays.seams import Seam
+from rgpu_common.clusters import MAX_NAME
 from rgpu_common.sharing import SharePolicy
+from rgpu_common.texts import file_of_program
 from rgpu_common.wire.attach import decode_attach
 from rgpu_common.wire.fields import WishKey
 from rgpu_common.wire.frame import WIRE_MAJOR, WireError
@@ -189,13 +191,16 @@ class Desk:
         if claims:
             if whose.bound:
                 wait = 0.0  # in line it would get a new lease once its own has ended
-            claim = ClaimRequested(*asked, own, wait, whose.proved, whose.operator)
+            claim = ClaimRequested(
+                *asked, own, wait, whose.proved, whose.operator, hello.program[:MAX_NAME]
+            )
             self.claims.take(connection, claim)
             return
         self._visitors[session] = visitor
         if visitor.caller.transport == "unix" and (WishKey.RESUMABLE, 1) in hello.wishes:
             self._processes.watch(session, connection, hello.pid)
-        self._feed(SessionRequested(*asked, visitor.seam, whose.operator))
+        name = file_of_program(hello.program)[:MAX_NAME]
+        self._feed(SessionRequested(*asked, visitor.seam, whose.operator, name))
         if self._visitors.get(session) is visitor and not visitor.handed_over:
             self._watch(visitor)
 

@@ -55,8 +55,8 @@ class LogService(log_pb2_grpc.LogServiceServicer):
 
 def _entries(logs: Iterable[Log], after: int) -> list[log_pb2.LogEntry]:
     operator = known().identity.operator
-    found: list[tuple[Entry, str]] = [
-        (entry, log.key.tenant)
+    found: list[tuple[Entry, Log]] = [
+        (entry, log)
         for log in logs
         for entry in log.entries
         if entry.number > after and (operator or entry.event != PRINTED)
@@ -67,13 +67,14 @@ def _entries(logs: Iterable[Log], after: int) -> list[log_pb2.LogEntry]:
     return [_message(*one) for one in islice(found, start, start + MOST_ENTRIES)]
 
 
-def _message(entry: Entry, tenant: str) -> log_pb2.LogEntry:
+def _message(entry: Entry, log: Log) -> log_pb2.LogEntry:
     return log_pb2.LogEntry(
         number=entry.number,
         time_seconds=entry.at,
         lease_id=entry.lease,
-        tenant=tenant,
+        tenant=log.key.tenant,
         event=entry.event,
         sentence=entry.sentence,
         session=entry.session,
+        lease_name=log.name,
     )

@@ -138,6 +138,7 @@ def lease_message(view: LeaseView) -> lease_pb2.Lease:
         lease_id=lease.id,
         tenant=lease.key.tenant,
         key=lease.key.name,
+        name=lease.name,
         device=lease.device,
         quota=lease_pb2.Quota(
             memory_bytes=lease.quota.memory_bytes,
@@ -195,6 +196,7 @@ def waiting_message(view: WaitingView) -> session_pb2.WaitingClaim:
     return session_pb2.WaitingClaim(
         tenant=view.tenant,
         lease_key=waiter.event.key,
+        name=waiter.event.name,
         devices=sorted(waiter.devices),
         memory_bytes=waiter.quota.memory_bytes,
         share_request_ppm=waiter.quota.share_request_ppm,
@@ -203,6 +205,7 @@ def waiting_message(view: WaitingView) -> session_pb2.WaitingClaim:
         waited_seconds=view.waited_seconds,
         reason=waiter.why.sentence,
         origin=waiter.event.address,
+        claim=waiter.event.claim,
     )
 
 
@@ -212,6 +215,7 @@ def lease_usage_message(view: LeaseView) -> session_pb2.LeaseUsage:
     return session_pb2.LeaseUsage(
         lease_id=lease.id,
         lease_key=lease.key.name,
+        name=lease.name,
         tenant=lease.key.tenant,
         device=lease.device,
         memory_limit_bytes=lease.quota.memory_bytes,

@@ -155,6 +155,7 @@ class ObserveService(observe_pb2_grpc.ObserveServiceServicer):
             lease_id=lease.id,
             tenant=lease.key.tenant,
             key=lease.key.name,
+            name=lease.name,
             device=lease.device,
             share_request_ppm=lease.quota.share_request_ppm,
             share_limit_ppm=lease.quota.share_limit_ppm or PPM,

@@ -51,6 +51,7 @@ def lease_row(
     return {
         "tenant": lease.tenant,
         "key": lease.key,
+        "name": lease.name,
         "device": lease.device,
         "state": _word(lease_pb2.LeaseState.Name(lease.state), _STATE),
         "explicit": lease.explicit,
@@ -123,6 +124,7 @@ def waiting_row(claim: session_pb2.WaitingClaim, time_seconds: float) -> dict[st
     return {
         "tenant": claim.tenant,
         "key": claim.lease_key,
+        "name": claim.name,
         "devices": list(claim.devices),
         "memory_bytes": claim.memory_bytes,
         "share_request_ppm": claim.share_request_ppm,

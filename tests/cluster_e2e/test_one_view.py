@@ -6,13 +6,15 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 from helpers.command import run_rgpu_plain
 from helpers.manager import ManagerProcess
-from helpers.nodes import STAYS, Nodes, ended, started
+from helpers.nodes import Nodes, ended, started
 from helpers.waiting import wait_until
 
 SCHEMA = json.loads(
@@ -35,8 +37,8 @@ def busy(pair: Nodes) -> Iterator[Nodes]:
     sizes = ("--share", "60%", "--memory", "64MiB", "--tenant", "alice")
     address = pair.manager.address
     with (
-        started(address, *sizes, source=STAYS) as one,
-        started(address, *sizes, source=STAYS) as two,
+        started(address, *sizes, "--name", "first") as one,
+        started(address, *sizes, "--name", "second") as two,
     ):
         for run in (one, two):
             assert run.stdout is not None
@@ -45,6 +47,16 @@ def busy(pair: Nodes) -> Iterator[Nodes]:
         for run in (one, two):
             code, lines, said = ended(run)
             assert (code, lines) == (0, ["right"]), said
+
+
+@contextmanager
+def waiting(nodes: Nodes, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A run that waits in line; both nodes have no room for it."""
+    sizes = ("--share", "60%", "--wait")
+    with started(nodes.manager.address, *sizes, *options) as run:
+        assert run.stderr is not None
+        assert "waiting for room" in run.stderr.readline()
+        yield run
 
 
 def asked(nodes: Nodes, words: str, status: int = 0) -> str:
@@ -98,7 +110,7 @@ def test_a_server_that_is_named_counts_before_the_manager(busy: Nodes) -> None:
 
 def test_what_is_waiting_at_the_manager_is_in_ps(busy: Nodes) -> None:
     sizes = ("--share", "60%", "--wait")
-    with started(busy.manager.address, *sizes, source=STAYS) as run:
+    with started(busy.manager.address, *sizes) as run:
         wait_until(lambda: "in line" in asked(busy, "ps"), 30)
         assert len(json.loads(asked(busy, "ps --json"))["waiting"]) == 1
         run.send_signal(signal.SIGINT)
@@ -109,10 +121,11 @@ def test_a_lease_is_found_on_its_node(busy: Nodes) -> None:
     leases = {node: busy.leases(node)[0] for node in RACKS}
     for node, lease in leases.items():
         key = str(lease["key"])
-        for name in (key, key[:-8], f"{node}/{lease['lease_id']}"):
+        called = str(lease["name"])
+        for name in (key, key[:-8], called, called[:-1], f"{node}/{lease['lease_id']}"):
             assert f"{node}/{lease['lease_id']} is paused" in asked(busy, f"lease pause {name}")
             assert f"{node}/{lease['lease_id']} goes on" in asked(busy, f"lease resume {name}")
-            assert f"{node}/{lease['lease_id']}  granted" in asked(busy, f"logs {name}")
+            assert f"{node}/{lease['lease_id']} ({called})  granted" in asked(busy, f"logs {name}")
     both = asked(busy, "lease pause run-", status=2)
     assert "may be gpu1/lease-" in both
     assert "name one of them" in both
@@ -136,6 +149,98 @@ def test_a_lease_is_granted_on_a_node(pair: Nodes) -> None:
     asked(pair, "lease grant kept --memory 16MiB --ttl 600 --node gpu2")
     assert [one["key"] for one in pair.leases("gpu2") if one["key"] == "kept"] == ["kept"]
     assert "was revoked" in asked(pair, "lease revoke kept")
+
+
+NAMED = ("ps", "pool", "lease list", "top --once", "logs")
+
+
+@pytest.mark.parametrize("words", NAMED)
+def test_what_a_run_is_called_is_everywhere(busy: Nodes, words: str) -> None:
+    wait_until(lambda: {"first", "second"} <= words_of(asked(busy, words)), 30)
+
+
+def words_of(text: str) -> set[str]:
+    return set(text.replace("(", " ").replace(")", " ").split())
+
+
+def test_events_metrics_and_explanations_have_the_name(busy: Nodes) -> None:
+    placed = [one for one in busy.manager.events() if one["kind"] == "placed"]
+    assert {one["name"] for one in placed} >= {"first", "second"}
+    assert asked(busy, "explain fir").startswith(f"request {of_name(busy, 'first')}: placed")
+    assert "the manager knows no request 'third'" in asked(busy, "explain third", status=1)
+    assert "name one of them" in asked(busy, "explain run-", status=1)
+
+
+def of_name(nodes: Nodes, name: str) -> str:
+    """The id of the request that is called so."""
+    (found,) = {
+        lease["request_id"]
+        for node in nodes.manager.pool()["nodes"]
+        for card in node["cards"]
+        for lease in card["leases"]
+        if lease["name"] == name
+    }
+    return str(found)
+
+
+def test_a_run_without_a_name_is_called_by_its_program(busy: Nodes) -> None:
+    with waiting(busy) as run:
+        (row,) = busy.manager.pool()["waiting"]
+        assert row["name"].startswith("python"), row
+        assert "does not wait any more" in asked(busy, f"cancel {row['request_id'][:14]}")
+        check_cancelled(run)
+
+
+def check_cancelled(run: subprocess.Popen[str]) -> None:
+    """A run that is cancelled ends, and says why."""
+    _, errors = run.communicate(timeout=60)
+    assert run.returncode == 125
+    assert "was cancelled with `rgpu cancel`" in errors
+
+
+def test_cancel_ends_what_is_called_so(busy: Nodes) -> None:
+    with waiting(busy, "--name", "late") as run:
+        assert "nothing that runs, waits or is reserved is called 'nobody'" in asked(
+            busy, "cancel late nobody", status=1
+        )
+        assert len(busy.manager.pool()["waiting"]) == 1, "all names are looked up first"
+        assert "late (run-" in asked(busy, "cancel late")
+        check_cancelled(run)
+
+
+def test_cancel_ends_the_runs_of_a_gang(busy: Nodes) -> None:
+    gang = ("--gang", "crew:3")
+    with waiting(busy, *gang) as one, waiting(busy, *gang) as two:
+        said = asked(busy, "cancel crew").splitlines()
+        assert len(said) == 2
+        assert all("does not wait any more" in line for line in said)
+        check_cancelled(one)
+        check_cancelled(two)
+
+
+def test_cancel_ends_a_run_and_a_reservation(pair: Nodes) -> None:
+    address = pair.manager.address
+    with started(address, "--name", "doomed", "--memory", "16MiB") as run:
+        assert run.stdout is not None
+        assert run.stdout.readline()
+        assert "doomed (run-" in asked(pair, "cancel doomed")
+        wait_until(lambda: not any(one["name"] == "doomed" for one in all_leases(pair)), 30)
+    booked = asked(pair, "reserve --name kept --for 1h --memory 16MiB --share 1%").strip()
+    assert asked(pair, "cancel kept") == f"reservation {booked} was released\n"
+
+
+def all_leases(nodes: Nodes) -> list[dict[str, Any]]:
+    return [lease for name in RACKS for lease in nodes.leases(name)]
+
+
+def test_cancel_reaches_who_waits_at_a_server(busy: Nodes) -> None:
+    """The manager does not know it: its claim is in the server's own line."""
+    server = busy.servers["gpu1"].tcp
+    with started("", "--server", server, "--share", "60%", "--wait", "--name", "direct") as run:
+        assert run.stderr is not None
+        assert "waiting for room" in run.stderr.readline()
+        assert "direct does not wait any more" in asked(busy, "cancel direct")
+        check_cancelled(run)
 
 
 def test_doctor_looks_at_each_node(pair: Nodes) -> None:

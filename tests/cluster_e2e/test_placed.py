@@ -146,7 +146,11 @@ def test_pool_and_explain_show_who_has_what_and_why(nodes: Nodes, manager: str) 
         row = next(line for line in pool.stdout.splitlines() if line.startswith(name))
         assert "10%" in row
         assert "ready" in row
-        assert pool.stdout.count("\n") == 4
+        cards, runs = pool.stdout.split("\n\n")
+        assert cards.count("\n") == 3
+        (run_row,) = runs.splitlines()[1:]
+        assert run_row.split()[0] in request, "the begin of its id"
+        assert f"{name}/0" in run_row.split()
         told = run_rgpu_plain("explain", request, "--manager", manager).stdout
         assert f"request {request}: placed" in told
         assert f"chosen: {name}/0: on another node" in told

@@ -280,7 +280,7 @@ async def test_metrics_and_health(serve: Serve, caplog: pytest.LogCaptureFixture
         await lane.frame()
         await server.until(lambda: server.daemon.conductor.counts.opened == 1)
         page = (await http(port, b"GET /metrics HTTP/1.1\r\n\r\n")).decode()
-        labels = '{device="0",key="job",lease="lease-1",tenant="alice"}'
+        labels = '{device="0",key="job",lease="lease-1",name="",tenant="alice"}'
         for line in (
             f"rgpu_memory_limit_bytes{labels} 1.073741824e+09",
             f"rgpu_memory_used_bytes{labels} 1000.0",

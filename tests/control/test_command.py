@@ -93,7 +93,11 @@ def test_help_of_serve_names_the_addresses_that_are_taken() -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "sentence"),
     [
-        (("zzz",), 2, "there is no command 'zzz'; there are: agent, agent-node, completion, demo"),
+        (
+            ("zzz",),
+            2,
+            "there is no command 'zzz'; there are: agent, agent-node, attach, cancel",
+        ),
         (("serv",), 2, "there is no command 'serv' (did you mean serve?); there are: agent"),
         (("ps", "--server", "a:b"), 2, "--server: 'a:b' is not an address"),
         (("run", "--device", "cuda:0", "--", "true"), 2, "--device: 'cuda:0' is not a device"),

@@ -47,9 +47,11 @@ def ps(server: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_ps_shows_who_waits_for_what(server: Server) -> None:
     with in_line(server):
         shown = ps(server.tcp).stdout.splitlines()[-1].split()
-        assert shown[:4] == ["1", "of", "1", "bob"]
-        assert shown[4].startswith("run-")
-        assert shown[5:9] == ["local", "0", "1", "GiB"]
+        assert shown[:3] == ["1", "of", "1"]
+        assert shown[3].startswith("python"), "it is called by its program"
+        assert shown[4] == "bob"
+        assert shown[5].startswith("run-")
+        assert shown[6:10] == ["local", "0", "1", "GiB"]
         done = run_rgpu("ps", "--json", "--server", server.tcp)
         said = json.loads(done.stdout)
         assert said["others_waiting"] == 0
@@ -118,7 +120,8 @@ def test_a_tenant_sees_its_own_claims_and_how_many_others_wait(tmp_path: Path) -
                 assert "in line for room: 1 claims of other tenants" in seen["alice"]
                 assert "run-" not in seen["alice"].splitlines()[-1]
                 for name in ("bob", "root"):
-                    assert seen[name].splitlines()[-1].startswith("1 of 1   bob")
+                    words = seen[name].splitlines()[-1].split()
+                    assert (words[:3], words[4]) == (["1", "of", "1"], "bob")
                     assert "other tenants" not in seen[name]
                 end(first)
                 assert line(second) == str(1024 * MIB)

@@ -39,9 +39,9 @@ class Desk:
         self.warned: list[str] = []
 
     def grant(
-        self, tenant: str, key: str, wish: Wish, ttl: float, booked: Booked
+        self, tenant: str, key: str, wish: Wish, ttl: float, booked: Booked, name: str
     ) -> do.Answer | Refusal:
-        return self._ask(on.LeaseRequested(1, tenant, key, wish, ttl, booked=booked))
+        return self._ask(on.LeaseRequested(1, tenant, key, wish, ttl, booked=booked, name=name))
 
     def revoke(self, lease: str, why: str = "") -> do.Answer | Refusal:
         return self._ask(on.RevokeRequested(1, lease, why))

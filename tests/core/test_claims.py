@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from core.claim_desk import GIB, POLICY, claim, granted, node, places, refusal, session
 
@@ -277,3 +279,44 @@ def test_an_owner_waits_in_line_for_what_it_lent() -> None:
     actions = n.handle(on.TimePassed(), 31.0)
     assert do.DropPage("lease-1") in actions
     assert granted(actions) == [2]
+
+
+def test_a_claim_in_line_is_cancelled_with_a_sentence() -> None:
+    n = node()
+    n.handle(claim(1, 8), 0.0)
+    n.handle(claim(2, 8, wait=60), 0.0)
+    n.handle(claim(3, 8, wait=60), 0.0)
+    actions = n.handle(on.ClaimCancelled(7, 2, "it was cancelled"), 1.0)
+    assert refusal(actions).sentence == "it was cancelled"
+    assert do.Answer(7, "") in actions
+    assert places(actions) == {3: (1, 1)}, "the next one moves up"
+    again = n.handle(on.ClaimCancelled(8, 2, "it was cancelled"), 2.0)
+    assert [a for a in again if isinstance(a, do.Refuse)], "it does not wait any more"
+    held = n.handle(on.ClaimCancelled(9, 1, "it was cancelled"), 3.0)
+    assert [a for a in held if isinstance(a, do.Refuse)], "what has its lease does not wait"
+    assert [lease.id for lease in n.leases] == ["lease-1"]
+
+
+def test_a_lease_is_called_as_its_run_or_else_its_first_program() -> None:
+    n = node()
+
+    def name() -> str:
+        (lease,) = n.leases
+        return lease.name
+
+    n.handle(replace(claim(1, key="job"), name="train-a"), 0.0)
+    n.handle(replace(session(2, "job"), name="train.py"), 1.0)
+    assert name() == "train-a", "a session does not rename the lease of its run"
+    n.handle(on.ClientLeft(2), 2.0)
+    n.handle(on.ClaimLeft(1), 3.0)
+    n.handle(replace(session(3, "job"), name="test.py"), 4.0)
+    assert name() == "test.py", "the lease was empty, and is another program's now"
+
+
+def test_a_granted_lease_keeps_its_name() -> None:
+    n = node()
+    n.handle(on.LeaseRequested(1, "alice", "job", name="nightly"), 0.0)
+    n.handle(replace(session(2, "job"), name="train.py"), 1.0)
+    n.handle(on.ClientLeft(2), 2.0)
+    n.handle(replace(session(3, "job"), name="test.py"), 3.0)
+    assert [lease.name for lease in n.leases] == ["nightly"]

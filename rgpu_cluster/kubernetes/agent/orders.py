@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rgpu_cluster.core.errors import RequestError
 from rgpu_cluster.kubernetes.parameters import Parameters, parameters_of
 from rgpu_cluster.kubernetes.slices import CORES
+from rgpu_common.clusters import MAX_NAME
 from rgpu_common.sharing import SharePolicy
 from rgpu_common.units import PPM
 from rgpu_common.v1 import agent_pb2, lease_pb2
@@ -60,6 +61,7 @@ def order_of(view: ClaimView, attempt: int) -> agent_pb2.GrantOrder:
         least_ppm=asked.least_ppm,
         least_bytes=asked.least_bytes,
         kept=True,
+        name=view.name[:MAX_NAME],
     )
 
 

@@ -1,0 +1,131 @@
+"""`rgpu attach` and `rgpu wait`, and what `rgpu logs` shows of runs in the background."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from rgpu_client.background.store import Store
+from rgpu_common.command import INTERRUPTED, OK, Command
+from rgpu_common.errors import NOT_STARTED, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from rgpu_client.background.store import Run
+
+_LOOK_SECONDS = 0.1
+_PIECE = 1 << 16
+
+
+def found_run(store: Store, name: str) -> Run:
+    """Returns the run of this name; UsageError: there is none, or several may be meant."""
+    run = store.find(name)
+    if run is None:
+        raise UsageError(
+            f"no run in the background of this machine is called {name!r}; `rgpu ps --all` shows "
+            "which there are"
+        )
+    return run
+
+
+def show(store: Store, run: Run, *, follow: bool, new: bool = False) -> int:
+    """Prints what a run has printed. Returns OK, or after it was followed to its end its exit code.
+
+    new: only what it prints from now on.
+    """
+    for data in _pieces(store, run, follow=follow, new=new):
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    return _status(store, run) if follow else OK
+
+
+def _pieces(store: Store, run: Run, *, follow: bool, new: bool) -> Iterator[bytes]:
+    """Yields what the run prints, over the change from one file to the next."""
+    if not new and store.older(run).exists():
+        yield store.older(run).read_bytes()
+    file = os.open(store.output(run), os.O_RDONLY)
+    if new:
+        os.lseek(file, 0, os.SEEK_END)
+    try:
+        while True:
+            # Asked before the last look, because it may print something meanwhile.
+            over = not follow or _is_over(store, run)
+            later = _later(store, run, file)
+            while data := os.read(file, _PIECE):
+                yield data
+            if later is not None:
+                os.close(file)
+                file = later
+                continue
+            if over:
+                return
+            time.sleep(_LOOK_SECONDS)
+    finally:
+        os.close(file)
+
+
+def _later(store: Store, run: Run, file: int) -> int | None:
+    """Returns the file that is printed to now, if that is another one: the other was full."""
+    try:
+        now = os.open(store.output(run), os.O_RDONLY)
+    except OSError:  # it is being replaced, or was removed
+        return None
+    if os.path.sameopenfile(now, file):
+        os.close(now)
+        return None
+    return now
+
+
+def _is_over(store: Store, run: Run) -> bool:
+    now = store.read(run.id)
+    return now is None or bool(now.ended) or now.lost
+
+
+def _status(store: Store, run: Run) -> int:
+    """Returns the exit code of a run that is over."""
+    now = store.read(run.id)
+    if now is None or now.lost:
+        print(
+            f"rgpu: nobody knows how {run.name} ended: its supervisor was killed", file=sys.stderr
+        )
+        return NOT_STARTED
+    return now.status
+
+
+def _configure_attach(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the run's name or id, or how one begins")
+
+
+def _attach(arguments: argparse.Namespace) -> int:
+    store = Store(os.environ)
+    run = found_run(store, arguments.name)
+    try:
+        return show(store, run, follow=True, new=not run.ended)
+    except KeyboardInterrupt:
+        print(f"\nrgpu: {run.name} goes on; `rgpu cancel {run.name}` ends it", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _configure_wait(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", metavar="NAME", nargs="+", help="names or ids of runs")
+
+
+def _wait(arguments: argparse.Namespace) -> int:
+    store = Store(os.environ)
+    runs = [found_run(store, name) for name in arguments.names]
+    status = OK
+    for run in runs:
+        while not _is_over(store, run):
+            time.sleep(_LOOK_SECONDS)
+        status = _status(store, run) or status
+    return status
+
+
+attach = Command(
+    "attach", "show what a run in the background prints, until it ends", _configure_attach, _attach
+)
+wait = Command("wait", "wait until runs in the background have ended", _configure_wait, _wait)

@@ -1,0 +1,103 @@
+"""Starts a run in the background, and ends one."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from rgpu_client.background.store import Store
+from rgpu_common.errors import RgpuError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rgpu_client.background.store import Run
+
+# How long it may take until a program runs before its user is told that it may wait in line.
+_PATIENCE_SECONDS = 3.0
+# A program that is asked to end has so long for it.
+_GRACE_SECONDS = 10.0
+_LOOK_SECONDS = 0.05
+# The working folder is the program's: its modules are not rgpu's.
+_SUPERVISOR = (
+    "import sys; sys.path[:1] == [''] and sys.path.pop(0); "
+    "from rgpu_client.background.supervisor import main; sys.exit(main(sys.argv[1:]))"
+)
+
+
+def detach(name: str, words: Sequence[str]) -> int:
+    """Starts `rgpu run WORDS` in the background, prints its id, and returns the exit code.
+
+    A run that ends before its program has begun has failed: its errors are printed here.
+    """
+    store = Store(os.environ)
+    run = store.new(name, words)
+    heard, told = os.pipe()
+    try:
+        # Nobody waits for it: it outlives this process.
+        subprocess.Popen(
+            [sys.executable, "-c", _SUPERVISOR, run.id, str(told), "--", *words],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            pass_fds=(told,), start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise RgpuError(f"the run cannot be started: {error.strerror}") from None
+    finally:
+        os.close(told)
+    said = _heard(heard)
+    os.close(heard)
+    if said.startswith("ended "):
+        for data in store.printed(run):
+            sys.stderr.buffer.write(data)
+        return int(said.split()[1])
+    print(run.id)
+    state = "runs" if said.startswith("started") else "starts, or waits in line,"
+    print(
+        f"rgpu: {name} {state} in the background: `rgpu logs -f {name}` shows what it prints, "
+        f"`rgpu wait {name}` waits for its end, `rgpu cancel {name}` ends it",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _heard(descriptor: int) -> str:
+    """Returns what the supervisor says first; "": nothing yet."""
+    ready, _, _ = select.select([descriptor], [], [], _PATIENCE_SECONDS)
+    return os.read(descriptor, 64).decode() if ready else ""
+
+
+def end(store: Store, run: Run) -> str:
+    """Ends a run and returns what has happened; RgpuError: it cannot be ended.
+
+    Its program is asked first, with SIGTERM, and killed after a while.
+    """
+    if run.ended or run.lost or not run.pid:
+        return f"{run.name} has ended already"
+    until = time.monotonic() + _GRACE_SECONDS
+    _signal(run, signal.SIGTERM)
+    while not _is_over(store, run):
+        if time.monotonic() > until:
+            _signal(run, signal.SIGKILL)
+            until = float("inf")
+        time.sleep(_LOOK_SECONDS)
+    return f"{run.name} ({run.id}) was ended"
+
+
+def _is_over(store: Store, run: Run) -> bool:
+    now = store.read(run.id)
+    return now is None or bool(now.ended) or now.lost
+
+
+def _signal(run: Run, number: signal.Signals) -> None:
+    """Sends a signal to a run's program and all that it has started."""
+    try:
+        os.killpg(run.pid, number)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        raise RgpuError(f"{run.name} ({run.id}) cannot be ended: it has another user") from None

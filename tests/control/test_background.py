@@ -1,0 +1,229 @@
+"""Runs in the background: `rgpu run --detach`, `logs`, `attach`, `wait`, `cancel`, `ps --all`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.command import rgpu_command, run_rgpu_plain
+from helpers.server import Server
+from helpers.waiting import wait_until
+
+from rgpu_client.background.store import Run, Store
+from rgpu_client.background.supervisor import Output
+from rgpu_common.errors import UsageError
+
+PRINTS = "import sys; print('begun', flush=True); sys.stdin.read(); print('over'); sys.exit(3)"
+STAYS = "import time; print('begun', flush=True); time.sleep(600)"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server() as found:
+        yield found
+
+
+class Here:
+    """The commands of a user with this folder for the state."""
+
+    def __init__(self, server: Server, state: Path) -> None:
+        self._server = server
+        self.environment = {"XDG_STATE_HOME": str(state), "RGPU_SERVER": server.tcp}
+        self.store = Store(self.environment)
+
+    def rgpu(self, *words: str, status: int = 0) -> str:
+        """Runs a command. Returns what it printed; if it fails, what it said on stderr."""
+        done = run_rgpu_plain(*words, **self.environment)
+        assert done.returncode == status, done
+        return done.stderr if status else done.stdout
+
+    def detach(self, source: str, *options: str) -> Run:
+        """Starts a program in the background."""
+        sizes = ("--memory", "16MiB", *options)
+        run = self.rgpu("run", "--detach", *sizes, "--", sys.executable, "-c", source).strip()
+        found = self.store.read(run)
+        assert found is not None
+        return found
+
+    def ended(self, run: Run) -> Run:
+        """Returns a run once it has ended."""
+        wait_until(lambda: bool(self.read(run).ended))
+        return self.read(run)
+
+    def read(self, run: Run) -> Run:
+        found = self.store.read(run.id)
+        assert found is not None
+        return found
+
+    def close(self) -> None:
+        for run in self.store.all():
+            if not run.ended and not run.lost:
+                self.rgpu("cancel", run.id)
+
+
+@pytest.fixture
+def here(server: Server, tmp_path: Path) -> Iterator[Here]:
+    found = Here(server, tmp_path)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def test_it_runs_on_and_keeps_what_it_prints_and_its_exit_code(here: Here) -> None:
+    run = here.detach("print('begun'); import sys; print('and', file=sys.stderr); sys.exit(3)",
+                      "--name", "train-a")  # fmt: skip
+    assert run.name == "train-a"
+    assert here.rgpu("wait", "train-a", status=3) == ""
+    assert sorted(here.rgpu("logs", "train-a").splitlines()) == ["and", "begun"]
+    assert here.ended(run).status == 3
+    assert here.rgpu("wait", run.id, status=3) == "", "it is still known"
+
+
+def test_logs_follows_it_to_its_end(here: Here) -> None:
+    # The file tells the program when to go on.
+    go = here.store.folder(Run("", "")).parent / "go"
+    source = (
+        f"import os, time, sys; print('one', flush=True)\n"
+        f"while not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
+        "print('two'); sys.exit(4)"
+    )
+    here.detach(source, "--name", "followed")
+    with subprocess.Popen(
+        [rgpu_command(), "logs", "-f", "followed"], env={**os.environ, **here.environment},
+        stdout=subprocess.PIPE, text=True,
+    ) as logs:  # fmt: skip
+        assert logs.stdout is not None
+        assert logs.stdout.readline() == "one\n"
+        go.touch()
+        assert logs.stdout.readline() == "two\n"
+        assert logs.wait(60) == 4
+
+
+def test_its_lease_is_there_and_cancel_ends_both(here: Here, server: Server) -> None:
+    run = here.detach(STAYS, "--name", "stays")
+    wait_until(lambda: here.rgpu("logs", "stays") == "begun\n")
+    assert "stays" in here.rgpu("ps")
+    assert "running" in here.rgpu("ps", "--all")
+    assert here.rgpu("cancel", "sta") == f"stays ({run.id}) was ended\n"
+    assert here.ended(run).status == 128 + signal.SIGTERM
+    wait_until(lambda: "stays" not in here.rgpu("ps"))
+    shown = here.rgpu("ps", "--all")
+    assert "exited (143)" in shown
+    assert "ended lease" in shown
+    said = json.loads(here.rgpu("ps", "--all", "--json"))
+    assert [(one["id"], one["status"]) for one in said["background"]] == [(run.id, 143)]
+    assert "stays" in {one["lease_name"] for one in said["ended"]}
+    assert "nothing that runs" in here.rgpu("cancel", "stays", status=1)
+
+
+def test_a_program_that_ignores_sigterm_is_killed(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rgpu_client.background import starting
+
+    run = here.detach(f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {STAYS}")
+    wait_until(lambda: here.rgpu("logs", run.id) == "begun\n")
+    monkeypatch.setattr(starting, "_GRACE_SECONDS", 0.1)
+    starting.end(here.store, here.read(run))
+    assert here.ended(run).status == 128 + signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "sentence"),
+    [
+        (("--memory", "99GiB", "--", sys.executable, "-c", ""), 125, "99 GiB"),
+        (("--", "no-such-program"), 127, "there is no program 'no-such-program'"),
+        (("--share", "2", "--", sys.executable), 2, "--share"),
+    ],
+)
+def test_a_run_that_cannot_begin_says_so_at_once(
+    here: Here, words: tuple[str, ...], status: int, sentence: str
+) -> None:
+    assert sentence in here.rgpu("run", "--detach", *words, status=status)
+
+
+def test_attach_shows_what_comes_and_leaves_it_running(here: Here) -> None:
+    run = here.detach("import time\nwhile True: print('on', flush=True); time.sleep(0.01)")
+    with subprocess.Popen(
+        [rgpu_command(), "attach", run.id], env={**os.environ, **here.environment},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as attached:  # fmt: skip
+        assert attached.stdout is not None
+        assert attached.stdout.readline() == "on\n"
+        attached.send_signal(signal.SIGINT)
+        _, errors = attached.communicate(timeout=60)
+        assert attached.returncode == 130
+    assert f"goes on; `rgpu cancel {run.name}` ends it" in errors
+    assert not here.read(run).ended
+
+
+def test_nobody_knows_how_it_ended_if_its_supervisor_was_killed(here: Here) -> None:
+    run = here.detach(STAYS)
+    wait_until(lambda: here.read(run).supervisor > 0 and here.read(run).pid > 0)
+    os.kill(here.read(run).supervisor, signal.SIGKILL)
+    wait_until(lambda: here.read(run).lost)
+    assert "its supervisor was killed" in here.rgpu("wait", run.id, status=125)
+    os.killpg(here.read(run).pid, signal.SIGKILL)
+
+
+def test_names_that_nobody_has_are_said(here: Here) -> None:
+    for command in ("attach", "wait"):
+        assert "no run in the background of this machine is called 'x'" in here.rgpu(
+            command, "x", status=2
+        )
+
+
+# Pure
+
+
+def test_a_run_is_found_by_its_id_its_name_or_how_they_begin(tmp_path: Path) -> None:
+    store = Store({"XDG_STATE_HOME": str(tmp_path)})
+    first, second = store.new("train", ["x"]), store.new("train", ["y"])
+    other = store.new("test", ["z"])
+    for number, run in enumerate((first, second, other)):
+        store.write(run._replace(began=float(number)))
+    found = store.find("train")
+    assert found is not None
+    assert found.id == second.id, "the newest of one name"
+    assert [one.id for one in map(store.find, (first.id, first.id[:-1], "tes")) if one] == [
+        first.id, first.id, other.id,
+    ]  # fmt: skip
+    assert store.find("nobody") is None
+    assert store.find("") is None
+    with pytest.raises(UsageError, match=r"'t' may be .*name one of them"):
+        store.find("t")
+
+
+@pytest.mark.parametrize("record", ["", "[]", "{}", '{"id": 3}', '{"id": "a/../b"}', "\x00"])
+def test_a_record_that_cannot_be_read_is_no_run(tmp_path: Path, record: str) -> None:
+    store = Store({"XDG_STATE_HOME": str(tmp_path)})
+    run = store.new("train", [])
+    (store.folder(run) / "run.json").write_text(record)
+    assert store.all() == []
+
+
+def test_old_runs_are_forgotten(tmp_path: Path) -> None:
+    store = Store({"XDG_STATE_HOME": str(tmp_path)})
+    old, new = store.new("old", []), store.new("new", [])
+    store.write(old._replace(began=1.0, ended=2.0))
+    store.clean(new.began)
+    assert [run.name for run in store.all()] == ["new"]
+    assert not store.folder(old).exists()
+
+
+def test_a_long_output_keeps_its_end(tmp_path: Path) -> None:
+    with Output(tmp_path / "output", tmp_path / "output.0", most=100) as output:
+        for number in range(100):
+            output.add(b"%09d\n" % number)
+    kept = (tmp_path / "output.0").read_bytes() + (tmp_path / "output").read_bytes()
+    lines = kept.split()
+    assert lines[-1] == b"%09d" % 99
+    assert 10 <= len(lines) <= 20
+    assert lines == [b"%09d" % n for n in range(100 - len(lines), 100)]
