@@ -32,6 +32,7 @@ from rgpu_common.wire.handshake import Handshake
 from rgpu_common.wire.preface import Preface
 from rgpu_server.config import Limits
 from rgpu_server.core.identity import Require
+from rgpu_server.core.policy import Policy
 
 pytestmark = pytest.mark.asyncio
 Serve = Callable[..., Any]
@@ -144,6 +145,23 @@ async def test_a_tenant_sees_and_changes_its_own(serve: Serve, keys: Keys) -> No
                     await who(method, request)
                 else:
                     assert (await who.fails(method, request))[0] is code
+
+
+async def test_one_tenant_is_not_granted_every_lease(serve: Serve, keys: Keys) -> None:
+    """An operator may grant them all, so nobody who has a server alone gets fewer."""
+    policy = Policy(warm_workers=0, max_leases=4)
+    async with (
+        serve(policy=policy, identity=keys.identity()) as server,
+        apis(server, keys) as (alice, bob, ops, _),
+    ):
+        for number in range(2):
+            await alice.grant(f"a{number}")
+        request = lease_pb2.GrantLeaseRequest(key="more")
+        code, sentence = await alice.fails(alice.leases.GrantLease, request)
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "left for other tenants" in sentence
+        await bob.grant("b")
+        await ops.grant("o", tenant="alice")
 
 
 async def test_sessions_are_shown_to_their_tenant(serve: Serve, keys: Keys) -> None:
