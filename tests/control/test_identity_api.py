@@ -31,8 +31,11 @@ from rgpu_common.v1 import (
 from rgpu_common.wire.handshake import Handshake
 from rgpu_common.wire.preface import Preface
 from rgpu_server.config import Limits
+from rgpu_server.core.failures import Failures
 from rgpu_server.core.identity import Require
 from rgpu_server.core.policy import Policy
+from rgpu_server.observe import audit
+from rgpu_server.observe.refusals import Repeats
 
 pytestmark = pytest.mark.asyncio
 Serve = Callable[..., Any]
@@ -246,6 +249,27 @@ async def test_each_change_is_written_down_with_who_asked(
     ]
     assert {line["tenant"] for line in noted[:4]} == {"alice"}
     assert {(line["proof"], line["peer"]) for line in noted} == {("token", "192.0.2.7")}
+
+
+async def test_a_tenant_that_pauses_in_a_loop_does_not_fill_the_audit_log(
+    serve: Serve, keys: Keys, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO", "rgpu.audit")
+    repeats = Repeats()
+    repeats._again._written = Failures(burst=10, per_minute=0.0)
+    monkeypatch.setattr(audit, "_repeats", repeats)
+    async with serve(identity=keys.identity()) as server, apis(server, keys) as (alice, *_):
+        lease = (await alice.grant("a")).lease_id
+        for _ in range(20):
+            await alice(alice.leases.PauseLease, lease_pb2.PauseLeaseRequest(lease_id=lease))
+            await alice(alice.leases.ResumeLease, lease_pb2.ResumeLeaseRequest(lease_id=lease))
+        await alice(alice.leases.RevokeLease, lease_pb2.RevokeLeaseRequest(lease_id=lease))
+    rows = [json.loads(r.getMessage()) for r in caplog.records if r.name == "rgpu.audit"]
+    changes = [row for row in rows if row["event"] in ("lease_paused", "lease_resumed")]
+    updates = [row for row in rows if row["event"] == "lease_updated"]
+    assert len(changes) + len(updates) == 10 + 4
+    (revoked,) = (row for row in rows if row["event"] == "lease_revoked")
+    assert revoked["left_out"] == 20 * 4 - 14
 
 
 async def test_the_api_behind_the_door_is_nobodys(serve: Serve) -> None:
