@@ -120,7 +120,7 @@ class LeaseBook:
 
     def borrowing(self) -> tuple[set[str], set[str]]:
         """Returns the ids of the leases whose share, and whose memory, is borrowed."""
-        return self.quotas.borrowing(self.holdings())
+        return self.lending.borrowing()
 
     def grant(
         self,
