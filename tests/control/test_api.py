@@ -226,13 +226,16 @@ async def test_api_connections_are_limited(serve: Serve) -> None:
     async with serve(limits=Limits(control_connections=1)) as server:
         with ControlClient(server.tcp) as client:
             await asyncio.to_thread(client.devices)
-            second = await server.lane(b"PRI ")
-            assert await second.ended()
-            await second.close()
+            # Who has made no call costs others nothing, and makes room for the next such one.
+            second, third = await server.lane(HTTP2), await server.lane(HTTP2)
+            await second.reader.read()
             await asyncio.to_thread(client.devices)
+            assert server.daemon.door.counters.connections == 3
             # The server's own user gets in whoever is there.
             unix = next(e for e in server.endpoints if str(e).startswith("unix"))
             await ask(unix, lambda c: c.devices())
+            for lane in (second, third):
+                await lane.close()
         assert server.daemon.door.counters.dropped == 1
 
 

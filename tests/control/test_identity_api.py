@@ -106,6 +106,35 @@ async def test_calls_that_are_not_let_in_hold_no_place_of_the_api(serve: Serve, 
         assert server.daemon.door.counters.dropped == 1
 
 
+async def test_tenants_leave_each_other_connections(serve: Serve, keys: Keys) -> None:
+    pool = [("grpc.use_local_subchannel_pool", 1)]
+    get = node_pb2.GetNodeRequest()
+    async with (
+        serve(identity=keys.identity(), limits=Limits(control_connections=2)) as server,
+        relay(server, REMOTE) as where,
+        grpc.aio.insecure_channel(str(where), pool) as first,
+        grpc.aio.insecure_channel(str(where), pool) as second,
+        grpc.aio.insecure_channel(str(where), pool) as third,
+        grpc.aio.insecure_channel(str(where), pool) as fourth,
+        grpc.aio.insecure_channel(str(where), pool) as fifth,
+    ):
+        for alice in (Api(first, keys.alice), Api(second, keys.alice)):
+            await alice(alice.node.GetNode, get)
+        bob = Api(third, keys.bob)
+        await bob(bob.node.GetNode, get)
+        assert server.daemon.door.counters.dropped == 1
+        await alice(alice.node.GetNode, get)
+        # Each has one. An operator gets in all the same.
+        ops = Api(fourth, keys.ops)
+        await ops(ops.node.GetNode, get)
+        assert server.daemon.door.counters.dropped == 2
+        # The one that had to go finds nobody with more than one.
+        again = Api(fifth, keys.alice)
+        code, sentence = await again.fails(again.node.GetNode, get)
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "try again later" in sentence
+
+
 async def test_a_tenant_sees_and_changes_its_own(serve: Serve, keys: Keys) -> None:
     async with (
         serve(identity=keys.identity()) as server,
