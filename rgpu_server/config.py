@@ -53,9 +53,10 @@ class Limits:
     control_connections: int = key(
         "sessions.api_connections", Integer(1, 10_000), 256,
         "How many connections to the API there may be at once; the server's own user has 8 more. "
-        "When all are taken, the oldest connection without an accepted call is closed, else the "
-        "oldest of a tenant with more than half of them. No connection stays without an accepted "
-        "call for longer than `sessions.handshake_seconds`.",
+        "Newcomers come in beside them, and take a place with their first accepted call. When all "
+        "are taken, the oldest connection of the tenant with the most is closed for one of a "
+        "tenant that has at least two fewer. No connection stays without an accepted call for "
+        "longer than `sessions.handshake_seconds`.",
     )  # fmt: skip
     gateway_connections: int = key(
         "sessions.gateway_connections", Integer(1, 100_000), 1024,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rgpu_server.config import ServerConfig
 
 # Of the daemon itself: listeners, libraries, compilers, gateways, the metrics port's connections,
-# clients that read why they were refused.
+# newcomers to the API, clients that read why they were refused.
 _OWN = 256
 
 

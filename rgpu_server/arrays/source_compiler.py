@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgpack
 
+from rgpu_common.errors import WorkerError
 from rgpu_server.arrays.nvrtc import Compiled, SourceError
 from rgpu_server.arrays.nvrtc_server import LENGTH, MOST_ANSWER_BYTES, MOST_REQUEST_BYTES, Status
 from rgpu_server.arrays.places import Places
@@ -194,3 +195,13 @@ class SourceCompiler:
         return CompilerLostError(
             "the compiler of this session's kernels has ended; open a new session"
         )
+
+
+def first_report() -> str:
+    """Returns the isolation report of a process started only for that; raises WorkerError."""
+    try:
+        compiler = SourceCompiler()
+        with contextlib.closing(compiler):
+            return compiler.report()
+    except (CompilerLostError, subprocess.TimeoutExpired) as error:
+        raise WorkerError(f"the compiler of CUDA C++ could not be started: {error}") from None

@@ -158,10 +158,12 @@ class Admission:
             return self._short(device, ask, there, kept, others)
 
         table = _Table(list(holdings))
-        _give_way(table.kept, table.dropped, _idle(table.kept), _gone, short)
-        if ask.may_reclaim:
-            self._reclaim(table, there, short)
         verdict = short(table.kept)
+        if verdict:
+            _give_way(table.kept, table.dropped, _idle(table.kept), _gone, short)
+            if ask.may_reclaim:
+                self._reclaim(table, there, short)
+            verdict = short(table.kept)
         # An owner need not wait for borrowed memory if the device has enough without it.
         late = short(_still(table)).device if table.noticed else NOTHING
         here = _on(device, table.kept)
@@ -291,14 +293,14 @@ def _gone(holding: Holding) -> None:
 
 
 def _weaker(holding: Holding) -> Holding:
-    return replace(holding, amount=Amount(0, holding.amount.memory_bytes))
+    return holding._replace(amount=Amount(0, holding.amount.memory_bytes))
 
 
 def _memoryless(holding: Holding) -> Holding:
     """Returns the holding without its memory. A lease keeps its share until its last
     session ends.
     """
-    return replace(holding, amount=Amount(holding.amount.share_ppm, 0))
+    return holding._replace(amount=Amount(holding.amount.share_ppm, 0))
 
 
 def _still(table: _Table) -> list[Holding]:

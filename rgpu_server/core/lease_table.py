@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
 
 class LeaseTable:
-    """All leases. next_number: the number of the next lease in the order of grants."""
+    """All leases. next_number: the number of the next lease in the order of grants. version: counts
+    how often what leases hold has changed; whoever changes it calls `changed`.
+    """
 
     def __init__(self) -> None:
         self._leases: dict[str, Lease] = {}
         self._by_key: dict[LeaseKey, Lease] = {}
         self.next_number = 1
+        self.version = 0
 
     def __iter__(self) -> Iterator[Lease]:
         return iter(tuple(self._leases.values()))
@@ -37,11 +40,17 @@ class LeaseTable:
         """Adds a lease."""
         self._leases[lease.id] = lease
         self._by_key[lease.key] = lease
+        self.changed()
 
     def remove(self, lease: Lease) -> None:
         """Forgets a lease."""
         del self._leases[lease.id]
         del self._by_key[lease.key]
+        self.changed()
+
+    def changed(self) -> None:
+        """Notes that a lease has another device, other sizes or other held bytes than before."""
+        self.version += 1
 
     def holdings(self, without: Lease | None = None) -> list[Holding]:
         """Returns the holding of each lease except `without`."""

@@ -120,7 +120,7 @@ class LeaseBook:
 
     def borrowing(self) -> tuple[set[str], set[str]]:
         """Returns the ids of the leases whose share, and whose memory, is borrowed."""
-        return self.quotas.borrowing(self.holdings())
+        return self.lending.borrowing()
 
     def grant(
         self,
@@ -148,8 +148,9 @@ class LeaseBook:
         reserved = booked is not None and booked.reserved
         ttl = ttl_seconds if reserved else life(ttl_seconds, self._policy)
         held = self._table.of(key)
+        trusted = operator or booked is not None
         if held is None or not held.explicit:
-            self._check_grants(key.tenant)
+            self._check_grants(key.tenant, operator=trusted)
         if held is not None and held.state is LeaseState.ACTIVE:
             asked = self._ask(key, wish, 0, None).quota_on(find(self._devices, held.device))
             check_same(held, wish.device, asked)
@@ -158,7 +159,7 @@ class LeaseBook:
             held.keep(ttl, now)
             return held, False
         check_drained(held)
-        self.check_new(key, operator=operator or booked is not None)
+        self.check_new(key, operator=trusted)
         lease = self._new(key, wish, now, passes_line=passes_line)
         lease.explicit, lease.ttl_seconds, lease.ends_at = True, ttl, now + ttl
         lease.booked, lease.name = booked, name
@@ -400,9 +401,10 @@ class LeaseBook:
         there = (x.key.tenant for x in self._table if not x.idle)
         check_tenants(tenant, self._tenants, there, self._policy.max_tenants)
 
-    def _check_grants(self, tenant: str) -> None:
+    def _check_grants(self, tenant: str, *, operator: bool) -> None:
         there = [x.key.tenant for x in self._table if x.explicit]
-        check_grants(tenant, self.quotas.policy_of(tenant), there, self._policy.max_leases)
+        policy, most = self.quotas.policy_of(tenant), self._policy.max_leases
+        check_grants(tenant, policy, there, most, operator=operator)
 
     # The end
 

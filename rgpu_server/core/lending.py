@@ -39,6 +39,8 @@ class Lending:
         self._changed: dict[str, tuple[Lease, bool]] = {}
         self._noticed: list[Lease] = []
         self._room = False
+        # The last answer of `borrowing`, and the table's version that it is of.
+        self._loans: tuple[int, tuple[set[str], set[str]]] = (-1, (set(), set()))
         # Counts since the start how often room may have become free.
         self.changes = 0
 
@@ -100,8 +102,21 @@ class Lending:
         """Raises RefusedError if all room that the ask could take is kept for claims in line."""
         self._admission.wanted(ask, self._table.holdings)
 
+    def borrowing(self) -> tuple[set[str], set[str]]:
+        """Returns the ids of the leases whose share, and whose memory, is borrowed.
+
+        That depends on all leases, and each answer about a lease tells it. It is found out again
+        only when a lease holds something else than before.
+        """
+        version, loans = self._loans
+        if version != self._table.version:
+            loans = self._quotas.borrowing(self._table.holdings())
+            self._loans = self._table.version, loans
+        return loans
+
     def freed(self) -> None:
         """Notes that a lease holds less than before, so that `restore` looks again."""
+        self._table.changed()
         self._room = True
         self.changes += 1
 
@@ -159,6 +174,7 @@ class Lending:
             if plan.fits:
                 self._make_way(plan, now)
                 lease.quota = lease.asked
+                self._table.changed()
                 self._changed[lease.id] = (lease, False)
 
     def _review_notices(self, now: float) -> None:
@@ -166,6 +182,9 @@ class Lending:
 
         Borrowed memory may stay if no owner waits for it and owners leave at least as much idle.
         """
+        memories = self.borrowing()[1]
+        if not memories and all(x.reclaim_at is None for x in self._table):
+            return
         wanted = {claim.model for claim in self._claims.current(now)}
         for model in {device.model for device in self._devices}:
             leases = [
@@ -174,7 +193,6 @@ class Lending:
                 if find(self._devices, x.device).model == model and x.state is LeaseState.ACTIVE
             ]
             leases.sort(key=lambda x: (-x.quota.priority, x.number))
-            memories = self._quotas.borrowing(self._table.holdings())[1]
             for lease in [x for x in leases if x.reclaim_at is not None]:
                 when, lease.reclaim_at = lease.reclaim_at, None
                 # If an earlier lease of its tenant has ended, this lease may be within the quota
@@ -194,6 +212,7 @@ class Lending:
             self.dismiss(lease)
         for lease in map(self._named, plan.weakened):
             lease.quota = replace(lease.quota, share_request_ppm=0)
+            self._table.changed()
             self._changed[lease.id] = (lease, False)
         for lease in map(self._named, plan.noticed):
             self._notice(lease, now)

@@ -103,7 +103,8 @@ class TenantPolicy:
     lend: bool = key("lend", Flag(), True, "Others may borrow what the tenant leaves idle.")
     leases: int | None = key(
         "leases", MaybeInteger(0, _MAX_COUNT), None,
-        "How many granted leases the tenant may have at once.", unset="no ceiling",
+        "How many granted leases the tenant may have at once.",
+        unset="no more than are free",
     )  # fmt: skip
 
     @property

@@ -8,7 +8,7 @@ counted separately: a lease may borrow its memory and own its share.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rgpu_common.units import format_bytes, format_share
 from rgpu_server.core.model import Amount, Code, RefusedError
@@ -24,9 +24,8 @@ NOTHING = Amount()
 EVERYBODY = "*"
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """What a lease holds of a device.
+class Holding(NamedTuple):
+    """What a lease holds of a device. A tuple, because each change of a lease makes one of each.
 
     number: its place in the order of grants. idle: it is empty and makes room at once. active: it
     has not ended. noticed: its memory is being reclaimed.
@@ -93,20 +92,22 @@ class Quotas:
         Memory that is being reclaimed counts as returned. `claims`: tenant -> the amount that it
         has asked back and will soon hold, which it does not lend.
         """
-        uses: dict[str, Amount] = {}
+        sums: dict[str, list[int]] = {}
         for h in holdings:
             if self._models[h.device] == model:
-                amount = Amount(h.amount.share_ppm, 0) if h.noticed else h.amount
-                uses[h.tenant] = plus(uses.get(h.tenant, NOTHING), amount)
+                use = sums.setdefault(h.tenant, [0, 0])
+                use[0] += h.amount.share_ppm
+                use[1] += 0 if h.noticed else h.amount.memory_bytes
+        uses = {tenant: Amount(*use) for tenant, use in sums.items()}
         borrowed, lent = NOTHING, NOTHING
-        for tenant, use in uses.items():
+        for tenant, amount in uses.items():
             own = self.owned(tenant, model)
             if own is not None:
-                borrowed = plus(borrowed, over(use, own))
+                borrowed = plus(borrowed, over(amount, own))
         for tenant, policy in self._tenants.items():
             if tenant != EVERYBODY and policy.lend and policy.quota and model in policy.quota:
-                use = plus(uses.get(tenant, NOTHING), claims.get(tenant, NOTHING))
-                lent = plus(lent, over(policy.quota[model], use))
+                taken = plus(uses.get(tenant, NOTHING), claims.get(tenant, NOTHING))
+                lent = plus(lent, over(policy.quota[model], taken))
         return borrowed, lent
 
     def judge(

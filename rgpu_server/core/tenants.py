@@ -34,11 +34,18 @@ def check_sessions(tenant: str, policy: TenantPolicy, running: int, most: int) -
         )
 
 
-def check_grants(tenant: str, policy: TenantPolicy, there: Sequence[str], most: int) -> None:
+def check_grants(
+    tenant: str, policy: TenantPolicy, there: Sequence[str], most: int, *, operator: bool = False
+) -> None:
     """Refuses one more granted lease if there are as many as allowed: each costs descriptors and
     memory.
 
-    there: the tenant of each granted lease. most: the ceiling over all tenants.
+    A granted lease is a promise and gives way to nobody, so room is left beforehand: a tenant whose
+    table names no ceiling has no more leases than are free. However many tenants act together, each
+    leaves as many as it takes, and another tenant finds some.
+
+    there: the tenant of each granted lease. most: the ceiling over all tenants. operator: an
+    operator or the cluster's manager asks, and answers for the others.
     """
     own = there.count(tenant)
     if policy.leases is not None and own >= policy.leases:
@@ -52,6 +59,13 @@ def check_grants(tenant: str, policy: TenantPolicy, there: Sequence[str], most: 
             Code.SERVER_FULL,
             f"the server has granted {len(there)} leases, as many as it may (leases.max); revoke "
             "one that is not needed, or try again when one has ended",
+        )
+    if policy.leases is None and not operator and own >= most - len(there):
+        raise RefusedError(
+            Code.TENANT_LIMIT,
+            f"tenant {tenant!r} has {own} of {most} granted leases, and the {most - len(there)} "
+            "that are free are left for other tenants; revoke one, or ask the operator for more "
+            "(leases in the tenant's table)",
         )
 
 

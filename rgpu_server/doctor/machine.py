@@ -7,16 +7,19 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from netprobe.schemes import scheme_of
+from rgpu_common.arrays.seams import Seam
 from rgpu_common.doctor.findings import note, ok, warning
 from rgpu_common.doctor.libraries import NODE, library_findings
 from rgpu_common.errors import DeviceError
 from rgpu_server.arrays.confine import private
-from rgpu_server.core.isolation import OPTIONAL
+from rgpu_server.core.isolation import OPTIONAL, Process
+from rgpu_server.core.pool import seam_of
 from rgpu_server.daemon import first_reports
 from rgpu_server.default_devices import look_for_devices
 from rgpu_server.devices import take_inventory
 from rgpu_server.doctor.configured import configuration
 from rgpu_server.isolation import isolation_of
+from rgpu_server.workers import compiler
 from rgpu_server.workers.binary import cuda_library, gateway_path, worker_path
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rgpu_common.doctor.findings import Finding
+    from rgpu_server.devices import Inventory
 
 # Module -> its package, and what a server without it lacks.
 _PACKAGES = {
@@ -91,8 +95,8 @@ def sandbox(arguments: argparse.Namespace) -> Iterator[Finding]:
         )  # fmt: skip
         return
     yield from modules(private() if os.geteuid() == 0 else [])
-    isolation = isolation_of(config)
-    isolation.require(first_reports(take_inventory(config)))
+    isolation, inventory = isolation_of(config), take_inventory(config)
+    isolation.require([*first_reports(inventory), *_compilers(inventory)])
     for process, measure in isolation.weakened:
         remains = OPTIONAL.get(measure, "nothing of it remains")
         yield warning(
@@ -100,4 +104,19 @@ def sandbox(arguments: argparse.Namespace) -> Iterator[Finding]:
             f"{remains}", "`rgpu help security` says what the measure needs",
         )  # fmt: skip
     if not isolation.weakened:
-        yield ok("sandbox", "workers and the probe responder have every measure of isolation")
+        yield ok(
+            "sandbox", "workers, compilers and the probe responder have every measure of isolation"
+        )
+
+
+def _compilers(inventory: Inventory) -> Iterator[tuple[Process, str]]:
+    """Yields what the compilers of sessions report. The server asks each when it starts it, which
+    is when somebody waits for it. WorkerError: one cannot be started.
+    """
+    if any(options.emulated for options in inventory.options.values()):
+        yield Process.COMPILER, compiler.first_report()
+    if any(seam_of(pool) == Seam.CUPY.word for pool in inventory.options):
+        # It needs packages that a node without arrays need not have.
+        from rgpu_server.arrays import source_compiler
+
+        yield Process.COMPILER, source_compiler.first_report()

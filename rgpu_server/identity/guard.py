@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 _BEARER = "bearer "
 _UNKNOWN = Refusal(Code.NOT_IDENTIFIED, "the server does not know where this call comes from")
+_FULL = (
+    "as many connections to the API are open as the server allows, and nobody has more than one to "
+    "leave; try again later"
+)
 _STATUS = {
     Code.NOT_IDENTIFIED: grpc.StatusCode.UNAUTHENTICATED,
     Code.NOT_ALLOWED: grpc.StatusCode.PERMISSION_DENIED,
@@ -126,7 +130,8 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         found = self._authenticator.admit(caller, bearer(context.invocation_metadata()))
         if isinstance(found, Refusal):
             await self._abort(caller, found, context)
-        self._callers.admitted(address, found.tenant)
+        if not self._callers.admitted(address, found.tenant, operator=found.operator):
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, _FULL)
         return Known(caller, found)
 
     async def _abort(self, caller: Caller, refusal: Refusal, context: Context) -> NoReturn:

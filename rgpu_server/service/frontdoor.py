@@ -251,10 +251,7 @@ class FrontDoor:
         address = f"unix-abstract:{name}"
         task = asyncio.current_task()
         assert task is not None
-        if not self.callers.take(address, caller, partial(self._make_room, task)):
-            self.counters.dropped += 1
-            connection.close()
-            return
+        self.callers.take(address, caller, partial(self._make_room, task))
         loop = asyncio.get_running_loop()
         late = loop.call_later(self._limits.handshake_seconds, self._check_known, address, task)
         inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

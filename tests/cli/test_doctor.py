@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +19,13 @@ from helpers.server import Server
 
 from rgpu_client.doctor import server as server_checks
 from rgpu_common.doctor.findings import Check, Finding, Level, failed
-from rgpu_common.errors import ServerError
+from rgpu_common.errors import ServerError, WorkerError
+from rgpu_server.arrays import source_compiler
+from rgpu_server.doctor import machine
+from rgpu_server.workers import compiler
 
 NOBODY = "127.0.0.1:1"
+COMPILERS = {"rgpu_emu.compiler", "rgpu_server.arrays.nvrtc_server"}
 DEVICES = "devices = ['emulated:1GiB']\n"
 # The tests run in containers, too, which give processes no network namespace.
 ALLOWED = f"[isolation]\nallow_weak = {WEAK_ISOLATION.partition('=')[2].split(',')}\n"
@@ -182,6 +188,51 @@ def test_a_node_that_is_well(tmp_path: Path) -> None:
     assert "device 0: " in those(found, "driver", "ok")
     assert "free" in those(found, "port", "ok") or "already" in those(found, "port", "ok")
     assert {one["area"] for one in found} >= {"clock", "token", "quota", "limits", "sandbox"}
+
+
+def sandboxes(tmp_path: Path) -> list[Finding]:
+    """Returns what this process finds about isolation on a node with an emulated device."""
+    config = tmp_path / "rgpu.toml"
+    config.write_text(DEVICES + ALLOWED)
+    arguments = argparse.Namespace(config=config)
+    return list(Check("sandbox", machine.sandbox, "").findings(arguments))
+
+
+def test_the_compilers_of_a_node_are_started_in_their_sandboxes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They compile PTX, and CUDA C++ of array programs. Before: neither was started."""
+    started = []
+
+    class Process(subprocess.Popen[Any]):
+        def __init__(self, command: list[str], **options: Any) -> None:
+            started.extend(part for part in command if part in COMPILERS)
+            super().__init__(command, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", Process)
+    found = sandboxes(tmp_path)
+    assert all(one.level in (Level.OK, Level.WARNING) for one in found), found
+    assert sorted(started) == sorted(COMPILERS)
+
+
+@pytest.mark.parametrize("which", [compiler, source_compiler])
+def test_a_compiler_that_lacks_its_sandbox_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: Any
+) -> None:
+    monkeypatch.setattr(which, "first_report", lambda: "system-calls: EPERM from prctl")
+    found = sandboxes(tmp_path)[-1]
+    assert found.level is Level.ERROR
+    assert "does not give compiler a list of system calls (seccomp): EPERM" in found.sentence
+
+
+@pytest.mark.parametrize("which", [compiler, source_compiler])
+def test_a_compiler_that_does_not_start_is_told(
+    monkeypatch: pytest.MonkeyPatch, which: Any
+) -> None:
+    # A program that ends at once in the place of Python.
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(WorkerError, match="could not be started"):
+        which.first_report()
 
 
 def configured(folder: Path, text: str, code: int) -> list[dict[str, str]]:

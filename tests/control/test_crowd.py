@@ -197,33 +197,73 @@ class Guests:
         self.places = Places(count)
         self.here: list[str] = []
 
-    def come(self, name: str, peer: str, tenant: str | None = None) -> bool:
-        """True if there is a place; with a tenant a call of it is let in."""
-        if not self.places.take(name, Caller("tls", peer), lambda: self.here.remove(name)):
-            return False
+    def come(
+        self, name: str, peer: str, tenant: str | None = None, *, operator: bool = False
+    ) -> bool:
+        """A connection comes; with a tenant, a call of it is let in. True if it has a place."""
+        self.places.take(name, Caller("tls", peer), lambda: self.here.remove(name))
         self.here.append(name)
-        if tenant is not None:
-            self.places.admitted(name, tenant)
-        return True
+        return tenant is not None and self.places.admitted(name, tenant, operator=operator)
+
+    def of(self, *tenants: str) -> list[str]:
+        """Returns the connections of tenants that are open, the longest present first."""
+        return [name for name in self.here if name.split()[0] in tenants]
 
 
 async def test_strangers_of_one_network_do_not_push_out_another_ones() -> None:
     guests = Guests(3)
     guests.come("slow", "192.0.2.7")
     for number in range(9):
-        assert guests.come(f"flood {number}", "198.51.100.9")
+        guests.come(f"flood {number}", "198.51.100.9")
     assert guests.here == ["slow", "flood 7", "flood 8"]
 
 
-async def test_a_tenant_with_most_places_makes_room_down_to_half() -> None:
+async def test_a_tenant_with_most_places_makes_room_for_others() -> None:
     guests = Guests(4)
-    for number in range(4):
+    for number in range(5):
         assert guests.come(f"alice {number}", "192.0.2.7", "alice")
+    assert guests.of("alice") == ["alice 1", "alice 2", "alice 3", "alice 4"]
     assert guests.come("bob 0", "192.0.2.7", "bob")
     assert guests.come("bob 1", "192.0.2.7", "bob")
-    assert guests.here == ["alice 2", "alice 3", "bob 0", "bob 1"]
-    # Now no tenant has more than half of the places, so none makes room.
-    assert not guests.come("carol", "192.0.2.8", "carol")
+    assert guests.here == ["alice 3", "alice 4", "bob 0", "bob 1"]
+
+
+@pytest.mark.parametrize("many", range(1, 8))
+async def test_tenants_that_act_together_keep_no_other_one_out(many: int) -> None:
+    guests = Guests(8)
+    for number in range(40):
+        guests.come(f"t{number % many} {number}", "192.0.2.7", f"t{number % many}")
+    assert len(guests.here) == 8
+    assert guests.come("carol", "192.0.2.8", "carol")
+    # They do not get it back, however often they come again.
+    for number in range(40):
+        guests.come(f"t{number % many} x{number}", "192.0.2.7", f"t{number % many}")
+    assert guests.of("carol") == ["carol"]
+    assert guests.come("ops", "192.0.2.9", "ops", operator=True)
+
+
+async def test_an_operator_comes_in_where_each_tenant_has_one_place() -> None:
+    guests = Guests(4)
+    for number in range(4):
+        assert guests.come(f"t{number}", "192.0.2.7", f"t{number}")
+    assert not guests.come("late", "192.0.2.7", "late")
+    assert guests.come("ops", "192.0.2.7", "ops", operator=True)
+    assert guests.of("t0", "t1", "t2", "t3", "ops") == ["t1", "t2", "t3", "ops"]
+
+
+async def test_strangers_cost_no_tenant_its_connection() -> None:
+    guests = Guests(8)
+    for number in range(8):
+        assert guests.come(f"alice {number}", "192.0.2.7", "alice")
+    for number in range(100):
+        guests.come(f"stranger {number}", f"198.51.100.{number}")
+    assert len(guests.of("alice")) == 8
+    assert len(guests.here) == 8 + 2
+    # Nor do those that are let in without a proof of who they are.
+    guests.places.take("nobody", Caller("tls", "203.0.113.1"), lambda: None)
+    assert not guests.places.admitted("nobody", None)
+    assert len(guests.of("alice")) == 8
+    assert guests.come("bob", "192.0.2.8", "bob")
 
 
 async def test_users_of_this_machine_are_told_apart() -> None:

@@ -31,7 +31,11 @@ from rgpu_common.v1 import (
 from rgpu_common.wire.handshake import Handshake
 from rgpu_common.wire.preface import Preface
 from rgpu_server.config import Limits
+from rgpu_server.core.failures import Failures
 from rgpu_server.core.identity import Require
+from rgpu_server.core.policy import Policy
+from rgpu_server.observe import audit
+from rgpu_server.observe.refusals import Repeats
 
 pytestmark = pytest.mark.asyncio
 Serve = Callable[..., Any]
@@ -102,6 +106,35 @@ async def test_calls_that_are_not_let_in_hold_no_place_of_the_api(serve: Serve, 
         assert server.daemon.door.counters.dropped == 1
 
 
+async def test_tenants_leave_each_other_connections(serve: Serve, keys: Keys) -> None:
+    pool = [("grpc.use_local_subchannel_pool", 1)]
+    get = node_pb2.GetNodeRequest()
+    async with (
+        serve(identity=keys.identity(), limits=Limits(control_connections=2)) as server,
+        relay(server, REMOTE) as where,
+        grpc.aio.insecure_channel(str(where), pool) as first,
+        grpc.aio.insecure_channel(str(where), pool) as second,
+        grpc.aio.insecure_channel(str(where), pool) as third,
+        grpc.aio.insecure_channel(str(where), pool) as fourth,
+        grpc.aio.insecure_channel(str(where), pool) as fifth,
+    ):
+        for alice in (Api(first, keys.alice), Api(second, keys.alice)):
+            await alice(alice.node.GetNode, get)
+        bob = Api(third, keys.bob)
+        await bob(bob.node.GetNode, get)
+        assert server.daemon.door.counters.dropped == 1
+        await alice(alice.node.GetNode, get)
+        # Each has one. An operator gets in all the same.
+        ops = Api(fourth, keys.ops)
+        await ops(ops.node.GetNode, get)
+        assert server.daemon.door.counters.dropped == 2
+        # The one that had to go finds nobody with more than one.
+        again = Api(fifth, keys.alice)
+        code, sentence = await again.fails(again.node.GetNode, get)
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "try again later" in sentence
+
+
 async def test_a_tenant_sees_and_changes_its_own(serve: Serve, keys: Keys) -> None:
     async with (
         serve(identity=keys.identity()) as server,
@@ -144,6 +177,23 @@ async def test_a_tenant_sees_and_changes_its_own(serve: Serve, keys: Keys) -> No
                     await who(method, request)
                 else:
                     assert (await who.fails(method, request))[0] is code
+
+
+async def test_one_tenant_is_not_granted_every_lease(serve: Serve, keys: Keys) -> None:
+    """An operator may grant them all, so nobody who has a server alone gets fewer."""
+    policy = Policy(warm_workers=0, max_leases=4)
+    async with (
+        serve(policy=policy, identity=keys.identity()) as server,
+        apis(server, keys) as (alice, bob, ops, _),
+    ):
+        for number in range(2):
+            await alice.grant(f"a{number}")
+        request = lease_pb2.GrantLeaseRequest(key="more")
+        code, sentence = await alice.fails(alice.leases.GrantLease, request)
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "left for other tenants" in sentence
+        await bob.grant("b")
+        await ops.grant("o", tenant="alice")
 
 
 async def test_sessions_are_shown_to_their_tenant(serve: Serve, keys: Keys) -> None:
@@ -228,6 +278,27 @@ async def test_each_change_is_written_down_with_who_asked(
     ]
     assert {line["tenant"] for line in noted[:4]} == {"alice"}
     assert {(line["proof"], line["peer"]) for line in noted} == {("token", "192.0.2.7")}
+
+
+async def test_a_tenant_that_pauses_in_a_loop_does_not_fill_the_audit_log(
+    serve: Serve, keys: Keys, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO", "rgpu.audit")
+    repeats = Repeats()
+    repeats._again._written = Failures(burst=10, per_minute=0.0)
+    monkeypatch.setattr(audit, "_repeats", repeats)
+    async with serve(identity=keys.identity()) as server, apis(server, keys) as (alice, *_):
+        lease = (await alice.grant("a")).lease_id
+        for _ in range(20):
+            await alice(alice.leases.PauseLease, lease_pb2.PauseLeaseRequest(lease_id=lease))
+            await alice(alice.leases.ResumeLease, lease_pb2.ResumeLeaseRequest(lease_id=lease))
+        await alice(alice.leases.RevokeLease, lease_pb2.RevokeLeaseRequest(lease_id=lease))
+    rows = [json.loads(r.getMessage()) for r in caplog.records if r.name == "rgpu.audit"]
+    changes = [row for row in rows if row["event"] in ("lease_paused", "lease_resumed")]
+    updates = [row for row in rows if row["event"] == "lease_updated"]
+    assert len(changes) + len(updates) == 10 + 4
+    (revoked,) = (row for row in rows if row["event"] == "lease_revoked")
+    assert revoked["left_out"] == 20 * 4 - 14
 
 
 async def test_the_api_behind_the_door_is_nobodys(serve: Serve) -> None:

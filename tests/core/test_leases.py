@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from rgpu_server.core import actions as do
@@ -94,6 +96,56 @@ def test_granted_leases_are_bounded_in_all_and_of_a_tenant() -> None:
     assert sentence(n.handle(grant("c", 2 * GIB), 1.0))[0] is Code.SERVER_FULL
     n.handle(on.RevokeRequested(3, "lease-2"), 2.0)
     assert n.handle(grant("b", 1), 2.0)[-1] == do.Answer(1, "lease-4")
+
+
+def granted(actions: list[do.Action]) -> bool:
+    return isinstance(actions[-1], do.Answer)
+
+
+def takes_all(n: Node, *tenants: str) -> Counter[str]:
+    """Has the tenants take turns to be granted leases, for as long as one of them gets one."""
+    has = Counter[str]()
+    while True:
+        asks = [on.LeaseRequested(1, x, f"{x}-{has[x]}", Wish(memory_bytes=1)) for x in tenants]
+        got = [ask.tenant for ask in asks if granted(n.handle(ask, 0.0))]
+        if not got:
+            return has
+        has.update(got)
+
+
+def test_a_tenant_leaves_as_many_granted_leases_as_it_has() -> None:
+    n = node(Policy(warm_workers=0, max_leases=8))
+    assert takes_all(n, "alice") == {"alice": 4}
+    assert sentence(n.handle(grant("more", 1), 0.0)) == (
+        Code.TENANT_LIMIT,
+        "tenant 'alice' has 4 of 8 granted leases, and the 4 that are free are left for other "
+        "tenants; revoke one, or ask the operator for more (leases in the tenant's table)",
+    )
+    # She gets another one for one of hers, and keeps what she has where others take the rest.
+    n.handle(on.RevokeRequested(2, "lease-1"), 1.0)
+    assert granted(n.handle(grant("more", 1), 1.0))
+    assert takes_all(n, "bob", "carol") == {"bob": 2, "carol": 1}
+    assert granted(n.handle(grant("more", 1), 2.0))
+    assert sum(lease.key.tenant == "alice" for lease in n.leases) == 4
+
+
+@pytest.mark.parametrize("many", [1, 2, 5, 11])
+def test_tenants_that_act_together_leave_a_granted_lease_for_another_one(many: int) -> None:
+    n = node(Policy(warm_workers=0, max_leases=12))
+    together = [f"t{number}" for number in range(many)]
+    has = takes_all(n, *together)
+    assert set(has) == set(together)
+    assert granted(n.handle(grant("mine", 1), 0.0))
+
+
+def test_an_operator_may_grant_all_leases_and_give_a_tenant_as_many() -> None:
+    n = node(Policy(warm_workers=0, max_leases=4), bob=TenantPolicy(leases=4))
+    for number in range(4):
+        assert granted(n.handle(grant(f"k{number}", 1, operator=True), 0.0))
+    assert sentence(n.handle(grant("more", 1, operator=True), 0.0))[0] is Code.SERVER_FULL
+    for lease in list(n.leases):
+        n.handle(on.RevokeRequested(2, lease.id), 1.0)
+    assert takes_all(n, "bob") == {"bob": 4}
 
 
 def test_keep_alive_moves_the_end_and_silence_ends_the_lease() -> None:

@@ -221,6 +221,15 @@ def test_borrowed_memory_goes_back_after_a_notice() -> None:
     assert granted(ask(n, "bob", "b", 0, 2, 13.0))
 
 
+def test_a_share_that_went_back_is_borrowed_no_more_while_its_owner_waits_for_memory() -> None:
+    n = node(alice=owns(0, 0, borrow=True), bob=owns(1, 8))
+    ask(n, "alice", "a", 1, 8)
+    assert n.leases.borrowing() == ({"lease-1"}, {"lease-1"})
+    assert refusal(ask(n, "bob", "b", 1, 8, 1.0))[0] is Code.LENT
+    assert shares(n) == {"a": 0}
+    assert n.leases.borrowing() == (set(), {"lease-1"})
+
+
 def test_memory_that_goes_back_frees_no_share_before_its_lease_ends() -> None:
     """The owner gets the memory back, but cannot borrow the share while the ending lease
     uses it.

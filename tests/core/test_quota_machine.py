@@ -193,6 +193,12 @@ class Owners(RuleBasedStateMachine):
         assert borrowed.memory_bytes <= lent.memory_bytes + ending + oversize
 
     @invariant()
+    def loans_are_those_of_what_leases_hold_now(self) -> None:
+        """`borrowing` remembers its last answer."""
+        book = self.node.leases
+        assert book.borrowing() == book.quotas.borrowing(book.holdings())
+
+    @invariant()
     def what_a_tenant_owns_is_not_taken(self) -> None:
         book = self.node.leases
         shares, memories = book.borrowing()

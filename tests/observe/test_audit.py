@@ -1,4 +1,4 @@
-"""The audit log: refusals, which cost a caller nothing, do not fill the disk."""
+"""The audit log: refusals and repeated changes, which cost a caller nothing, do not fill the disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from rgpu_server.core.failures import Failures
 from rgpu_server.observe import audit as audits
 from rgpu_server.observe.audit import audit, leave, listen
-from rgpu_server.observe.refusals import Refusals
+from rgpu_server.observe.refusals import Refusals, Repeats
 
 
 class Ear:
@@ -28,6 +28,9 @@ def ear(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ear]:
     refusals = Refusals()
     refusals._written = Failures(burst=100, per_minute=0.0)
     monkeypatch.setattr(audits, "_refusals", refusals)
+    repeats = Repeats()
+    repeats._again._written = Failures(burst=100, per_minute=0.0)
+    monkeypatch.setattr(audits, "_repeats", repeats)
     made = Ear()
     listen(made)
     yield made
@@ -65,3 +68,40 @@ def test_the_next_line_says_how_many_were_left_out(
         audit("lease_refused", tenant=tenant)
     rows = [(row["tenant"], row.get("left_out")) for row in written(caplog)]
     assert rows == [("alice", None), ("alice", None), ("bob", 3), ("bob", None)]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        "lease_paused", "lease_resumed", "lease_resized", "lease_revoked", "lease_updated",
+        "node_drained", "node_undrained", "page_order_carried_out",
+    ],
+)  # fmt: skip
+def test_changes_in_a_loop_are_written_within_bounds(
+    ear: Ear, caplog: pytest.LogCaptureFixture, event: str
+) -> None:
+    caplog.set_level("INFO", "rgpu.audit")
+    for _ in range(1000):
+        audit(event, lease="lease-1", tenant="alice", by="alice")
+    assert len(written(caplog)) == 101
+    assert ear.heard == 1000
+    # No loop hides the first of another change, of another lease or of another caller.
+    for other in (
+        {"event": "node_drained" if event != "node_drained" else "lease_paused"},
+        {"lease": "lease-2"},
+        {"by": "bob"},
+    ):
+        audit(**{"event": event, "lease": "lease-1", "tenant": "alice", "by": "alice", **other})
+    *_, change, lease, caller = written(caplog)
+    assert (change["left_out"], lease["lease"], caller["by"]) == (899, "lease-2", "bob")
+    # No count is lost, and none is told twice.
+    assert sum(int(str(row.get("left_out", 0))) + 1 for row in written(caplog)) == ear.heard
+
+
+def test_each_lease_has_its_first_change_written_however_many_there_are(
+    ear: Ear, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "rgpu.audit")
+    for number in range(500):
+        audit("lease_revoked", lease=f"lease-{number}", tenant="alice", by="ops")
+    assert len(written(caplog)) == 500
