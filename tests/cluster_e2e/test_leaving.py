@@ -87,10 +87,12 @@ def test_rgpu_run_is_killed_while_its_server_has_not_answered(nodes: Nodes) -> N
     nodes.signal("gpu1", signal.SIGSTOP)
     run = start(nodes.manager.address, *SMALL)
     with run:
-        wait_until(lambda: bool(nodes.manager.leases()))
-        run.send_signal(signal.SIGKILL)
-        run.communicate()
-        nodes.signal("gpu1", signal.SIGCONT)
+        try:
+            wait_until(lambda: bool(nodes.manager.leases()))
+        finally:
+            run.send_signal(signal.SIGKILL)
+            run.communicate()
+            nodes.signal("gpu1", signal.SIGCONT)
         _soon_idle(nodes, time.monotonic())
 
 
