@@ -126,8 +126,10 @@ def test_nobody_else_does(
     daemon: Daemon, lease: str, key: str, more: dict[str, str], says: str
 ) -> None:
     daemon.grant(OTHER)
-    status, _, errors = session(daemon, key, **more)
-    daemon.revoke(OTHER)
+    try:
+        status, _, errors = session(daemon, key, **more)
+    finally:
+        daemon.revoke(OTHER)
     assert status != 0
     assert says in errors
     assert [one.request_id for one in daemon.leases()] == [lease]
