@@ -134,6 +134,6 @@ def test_a_manager_listens_on_all_addresses_of_both_families(order: tuple[str, s
     options = [word for host in order for word in ("--listen", f"{host}:{port}")]
     with ManagerProcess(*options, "--insecure") as manager:
         for host in ("127.0.0.1", "::1"):
-            socket.create_connection((host, port), timeout=10).close()
+            socket.create_connection((host, port), timeout=60).close()
         assert f"0.0.0.0:{port}" in manager.told()
         assert f"[::]:{port}" in manager.told()
