@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cluster.agent_world import UID, first_fit, held, result, view
 from cluster.keeper_world import World
-from rgpu_cluster.kubernetes.agent.actions import Say
+from rgpu_cluster.kubernetes.agent.actions import Annotate, Grant, Say
+from rgpu_common.v1 import agent_pb2
 
 
 def test_a_server_that_has_lost_its_leases_grants_them_again_at_once() -> None:
@@ -95,3 +98,28 @@ def test_a_lost_lease_that_cannot_be_had_again_is_said_in_the_claim() -> None:
     world.now += 60
     world.grant()
     assert world.one(Say).leased
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_a_lease_that_has_ended_before_a_report_could_tell_is_missed(reported: bool) -> None:
+    """The report that has it came before the answer to the grant, or there never was one: the
+    server had ended it by then.
+    """
+    world = World()
+    world.claim(view(first_fit()))
+    action: Grant = world.one(Grant)
+    if reported:
+        world.leases = [held(attempt=action.order.attempt)]
+        world.report()
+    world.keeper.granted(action, agent_pb2.GrantAnswer(granted=True), world.now)
+    assert world.kept() == [UID]
+    world.keeper.annotated(world.one(Annotate))
+    said: Say = world.one(Say)
+    world.claim(view(first_fit(), told="rgpu.dev/leased"))
+    world.keeper.said(said)
+    world.leases = []
+    world.report()
+    # The report may be older than the lease. The server knows.
+    assert world.kept() == [UID]
+    world.keeper.kept([UID], world.now)
+    world.lose(first_fit())

@@ -315,7 +315,7 @@ def test_a_tenants_long_line_keeps_nobody_else_waiting(manager: ManagerProcess) 
                         memory_bytes=GIB // 2 + number, share_request_ppm=600_000
                     ),
                 ),
-                timeout=60,
+                timeout=600,  # it outlasts all that is waited for meanwhile
             )
             for number in range(300)
         ]  # fmt: skip

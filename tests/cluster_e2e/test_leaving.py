@@ -87,10 +87,12 @@ def test_rgpu_run_is_killed_while_its_server_has_not_answered(nodes: Nodes) -> N
     nodes.signal("gpu1", signal.SIGSTOP)
     run = start(nodes.manager.address, *SMALL)
     with run:
-        wait_until(lambda: bool(nodes.manager.leases()))
-        run.send_signal(signal.SIGKILL)
-        run.communicate()
-        nodes.signal("gpu1", signal.SIGCONT)
+        try:
+            wait_until(lambda: bool(nodes.manager.leases()))
+        finally:
+            run.send_signal(signal.SIGKILL)
+            run.communicate()
+            nodes.signal("gpu1", signal.SIGCONT)
         _soon_idle(nodes, time.monotonic())
 
 
@@ -132,6 +134,6 @@ def test_a_manager_listens_on_all_addresses_of_both_families(order: tuple[str, s
     options = [word for host in order for word in ("--listen", f"{host}:{port}")]
     with ManagerProcess(*options, "--insecure") as manager:
         for host in ("127.0.0.1", "::1"):
-            socket.create_connection((host, port), timeout=10).close()
+            socket.create_connection((host, port), timeout=60).close()
         assert f"0.0.0.0:{port}" in manager.told()
         assert f"[::]:{port}" in manager.told()

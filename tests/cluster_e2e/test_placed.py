@@ -115,8 +115,8 @@ def test_a_whole_card_is_alone_and_the_next_waits_for_it(nodes: Nodes, manager: 
 def test_waiting_has_an_end(manager: str) -> None:
     with started(manager, "-v", "--whole", "--local", RGPU_NODE="gpu2") as full:
         where(full)
-        # Long enough to be told why it waits.
-        said = refused(manager, "--share", "1%", "--local", "--wait=5", RGPU_NODE="gpu2")
+        # Long enough to be told why it waits, also where the processors are busy.
+        said = refused(manager, "--share", "1%", "--local", "--wait=15", RGPU_NODE="gpu2")
         assert "no card had room in time: 1 card cannot be used, because each belongs to" in said
         assert ended(full)[0] == 0
 
@@ -186,12 +186,15 @@ def test_a_drained_node_takes_no_new_runs(nodes: Nodes, manager: str) -> None:
     server = nodes.servers[name].tcp
     with started(manager, *SMALL, "--local", RGPU_NODE=name) as run:
         where(run)
-        assert run_rgpu_plain("drain", "--server", server).returncode == 0
-        wait_until(lambda: "drain" in _taints(nodes, name))
-        said = refused(manager, "--local", RGPU_NODE=name)
-        assert "wait for room with --wait" in said
-        assert ended(run)[:2] == (0, ["right"])
-    assert run_rgpu_plain("undrain", "--server", server).returncode == 0
+        try:
+            assert run_rgpu_plain("drain", "--server", server).returncode == 0
+            wait_until(lambda: "drain" in _taints(nodes, name))
+            said = refused(manager, "--local", RGPU_NODE=name)
+            assert "wait for room with --wait" in said
+            assert ended(run)[:2] == (0, ["right"])
+        finally:
+            undrained = run_rgpu_plain("undrain", "--server", server)
+    assert undrained.returncode == 0
     wait_until(lambda: "drain" not in _taints(nodes, name))
     with started(manager, *SMALL, "--local", RGPU_NODE=name) as run:
         assert where(run)[0] == name

@@ -136,7 +136,7 @@ def test_several_cards_are_reserved_and_used_together(nodes: Nodes, manager: str
 @pytest.mark.full
 def test_it_ends_by_itself_and_a_program_that_runs_is_told(nodes: Nodes, manager: str) -> None:
     # Long enough for the program to begin also where the processors are busy.
-    found = reserve(manager, *SMALL, seconds="12s")
+    found = reserve(manager, *SMALL, seconds="30s")
     with started(manager, "--reservation", found["id"], source=ENDLESS) as run:
         status, lines, errors = ended(run)
     # 911: the connection is gone, which a call notices first on some transports.
@@ -315,8 +315,10 @@ def test_a_client_that_is_killed_in_line_reserves_nothing(nodes: Nodes, manager:
     first = [reserve(manager, "--whole", "--cards", "2") for _ in RACKS]
     command = _rgpu("reserve", "--manager", manager, "--for", "1h", "--whole", "--wait")
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd="/") as later:
-        wait_until(lambda: len(nodes.manager.pool()["waiting"]) == 1)
-        later.kill()
+        try:
+            wait_until(lambda: len(nodes.manager.pool()["waiting"]) == 1)
+        finally:
+            later.kill()
     for one in first:
         assert released(manager, one["id"]).returncode == 0
     wait_until(lambda: not nodes.manager.leases() and not nodes.manager.pool()["waiting"], 60)

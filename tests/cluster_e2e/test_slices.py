@@ -54,8 +54,9 @@ def test_a_run_that_asks_for_no_slice_gets_a_gpu(carved: Nodes) -> None:
         for run in runs:
             where(run)
         assert ordinals(carved) == [("a", 0), ("b", 0)]
-        # Long enough to be told why it waits.
-        assert "cards cannot be used" in refused(carved, *SMALL, "--anti-affinity", "x", "--wait=5")
+        # Long enough to be told why it waits, also where the processors are busy.
+        said = refused(carved, *SMALL, "--anti-affinity", "x", "--wait=15")
+        assert "cards cannot be used" in said
         assert [ended(run)[0] for run in runs] == [0, 0]
     carved.idle()
 

@@ -21,6 +21,7 @@ from rgpu_server.core.leases import LeaseBook
 from rgpu_server.core.policy import Policy
 from rgpu_server.core.quota import Quotas
 from rgpu_server.service import observing
+from rgpu_server.service.control import Control
 
 pytestmark = pytest.mark.asyncio
 Serve = Callable[..., Any]
@@ -205,11 +206,12 @@ async def test_counters_of_ended_sessions_stay_with_the_lease(serve: Serve) -> N
 
 async def test_a_lease_that_nobody_keeps_alive_ends_its_session(serve: Serve) -> None:
     async with serve(policy=Policy(warm_workers=1)) as server:
-        # Its session comes before that.
-        request = LeaseRequest(key="job", memory_bytes=GIB, ttl_seconds=3)
-        await ask(server.tcp, lambda c: c.grant(request))
+        request = LeaseRequest(key="job", memory_bytes=GIB, ttl_seconds=600)
+        lease = await ask(server.tcp, lambda c: c.grant(request))
         lane = await server.hello(lease_key="job")
         await lane.frame()
+        # Short only now, so that its session comes before that however busy the machine is.
+        Control(server.daemon.conductor).keep_alive(lease.lease_id, 1)
         assert await lane.ended()
         await lane.close()
 

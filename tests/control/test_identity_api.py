@@ -322,7 +322,7 @@ async def test_metrics_are_for_operators(
             headers = {"Authorization": f"Bearer {access_token}"} if access_token else {}
             request = urllib.request.Request(path or where, headers=headers)
             try:
-                with urllib.request.urlopen(request, timeout=10) as answer:
+                with urllib.request.urlopen(request, timeout=60) as answer:
                     return int(answer.status)
             except urllib.error.HTTPError as error:
                 return error.code

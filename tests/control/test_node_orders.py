@@ -49,12 +49,12 @@ class Daemon:
             "ttl_seconds": 60.0, "kept": True, **more,
         }  # fmt: skip
         answer: agent_pb2.GrantAnswer = self.orders.Grant(
-            agent_pb2.GrantOrder(**wanted), timeout=10
+            agent_pb2.GrantOrder(**wanted), timeout=60
         )  # type: ignore[arg-type]
         return answer
 
     def leases(self) -> list[agent_pb2.HeldLease]:
-        stream = self.orders.WatchReport(orders_pb2.WatchReportRequest(), timeout=10)
+        stream = self.orders.WatchReport(orders_pb2.WatchReportRequest(), timeout=60)
         report = next(stream)
         stream.cancel()
         return list(report.leases)
@@ -64,12 +64,12 @@ class Daemon:
         lease can have its key.
         """
         order = agent_pb2.RevokeOrder(request_id=claim, attempt=self.attempt)
-        self.orders.Revoke(order, timeout=10)
+        self.orders.Revoke(order, timeout=60)
         self.attempt += 1
         wait_until(lambda: claim not in self._keys())
 
     def _keys(self) -> list[str]:
-        answer = self._leases.ListLeases(lease_pb2.ListLeasesRequest(), timeout=10)
+        answer = self._leases.ListLeases(lease_pb2.ListLeasesRequest(), timeout=60)
         return [lease.key for lease in answer.leases]
 
 
@@ -126,8 +126,10 @@ def test_nobody_else_does(
     daemon: Daemon, lease: str, key: str, more: dict[str, str], says: str
 ) -> None:
     daemon.grant(OTHER)
-    status, _, errors = session(daemon, key, **more)
-    daemon.revoke(OTHER)
+    try:
+        status, _, errors = session(daemon, key, **more)
+    finally:
+        daemon.revoke(OTHER)
     assert status != 0
     assert says in errors
     assert [one.request_id for one in daemon.leases()] == [lease]
@@ -149,17 +151,17 @@ def test_the_credential_sees_and_changes_nothing(daemon: Daemon, lease: str) -> 
     metadata = (("authorization", f"Bearer {token()}"),)
     leases = lease_pb2_grpc.LeaseServiceStub(channel)
     assert not leases.ListLeases(
-        lease_pb2.ListLeasesRequest(), timeout=10, metadata=metadata
+        lease_pb2.ListLeasesRequest(), timeout=60, metadata=metadata
     ).leases
     for call in (
-        lambda: leases.GrantLease(lease_pb2.GrantLeaseRequest(), timeout=10, metadata=metadata),
+        lambda: leases.GrantLease(lease_pb2.GrantLeaseRequest(), timeout=60, metadata=metadata),
         lambda: leases.RevokeLease(
-            lease_pb2.RevokeLeaseRequest(lease_id=number), timeout=10, metadata=metadata
+            lease_pb2.RevokeLeaseRequest(lease_id=number), timeout=60, metadata=metadata
         ),
-        lambda: orders.Revoke(agent_pb2.RevokeOrder(), timeout=10, metadata=metadata),
-        lambda: orders.Grant(agent_pb2.GrantOrder(), timeout=10, metadata=metadata),
-        lambda: orders.Keep(orders_pb2.KeepRequest(), timeout=10, metadata=metadata),
-        lambda: next(orders.WatchReport(orders_pb2.WatchReportRequest(), timeout=10, metadata=metadata)),
+        lambda: orders.Revoke(agent_pb2.RevokeOrder(), timeout=60, metadata=metadata),
+        lambda: orders.Grant(agent_pb2.GrantOrder(), timeout=60, metadata=metadata),
+        lambda: orders.Keep(orders_pb2.KeepRequest(), timeout=60, metadata=metadata),
+        lambda: next(orders.WatchReport(orders_pb2.WatchReportRequest(), timeout=60, metadata=metadata)),
     ):  # fmt: skip
         with pytest.raises(grpc.RpcError) as error:
             call()
@@ -184,7 +186,7 @@ def test_a_report_comes_with_each_change(daemon: Daemon) -> None:
 def test_what_is_kept_and_what_is_not_known(daemon: Daemon, lease: str) -> None:
     def keep(**more: object) -> list[str]:
         one = orders_pb2.KeptRequest(**{"request_id": lease, "ttl_seconds": 600.0, **more})  # type: ignore[arg-type]
-        return list(daemon.orders.Keep(orders_pb2.KeepRequest(requests=[one]), timeout=10).unknown)
+        return list(daemon.orders.Keep(orders_pb2.KeepRequest(requests=[one]), timeout=60).unknown)
 
     assert keep() == []
     assert keep(request_id=OTHER) == [OTHER]

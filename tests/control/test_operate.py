@@ -230,11 +230,13 @@ def test_a_full_disk_is_a_sentence(server: Server) -> None:
 def test_a_key_of_two_leases_is_not_enough(server: Server) -> None:
     for tenant in ("alice", "carol"):
         rgpu(server, "lease", "grant", "twice", "--tenant", tenant, "--memory", "1MiB")
-    sentence = rgpu(server, "lease", "pause", "twice", status=2)
-    assert re.search(r"'twice' may be lease-\d+, lease-\d+: name one of them", sentence)
-    for lease in json.loads(rgpu(server, "lease", "list", "--json"))["leases"]:
-        if lease["key"] == "twice":
-            rgpu(server, "lease", "revoke", lease["lease_id"])
+    try:
+        sentence = rgpu(server, "lease", "pause", "twice", status=2)
+        assert re.search(r"'twice' may be lease-\d+, lease-\d+: name one of them", sentence)
+    finally:
+        for lease in json.loads(rgpu(server, "lease", "list", "--json"))["leases"]:
+            if lease["key"] == "twice":
+                rgpu(server, "lease", "revoke", lease["lease_id"])
 
 
 def test_memory_is_resized_under_a_running_program(server: Server) -> None:

@@ -150,7 +150,7 @@ class UnitKubelet(api_grpc.RegistrationServicer, pods_grpc.PodResourcesListerSer
             available_deviceIDs=free, allocation_size=size
         )
         asked = api.PreferredAllocationRequest(container_requests=[row])
-        answer = self._stubs[resource].GetPreferredAllocation(asked, timeout=10)
+        answer = self._stubs[resource].GetPreferredAllocation(asked, timeout=60)
         (one,) = answer.container_responses
         return [*one.deviceIDs]
 
@@ -185,7 +185,7 @@ class UnitKubelet(api_grpc.RegistrationServicer, pods_grpc.PodResourcesListerSer
     def begin(self, pod: str, namespace: str = "team-a") -> None:
         """Says that the container starts; grpc.RpcError if the plugin refuses."""
         for resource, ids in self._given[namespace, pod, "c"].items():
-            options = self._stubs[resource].GetDevicePluginOptions(api.Empty(), timeout=10)
+            options = self._stubs[resource].GetDevicePluginOptions(api.Empty(), timeout=60)
             if options.pre_start_required:
                 asked = api.PreStartContainerRequest(devices_ids=ids)
                 self._stubs[resource].PreStartContainer(asked, timeout=30)

@@ -120,7 +120,7 @@ class Client:
         """Returns how much of the card's time of the last second programs have used."""
         with open_channel(parse_endpoint(self.gpu.server.unix), {}) as channel:
             stub = orders_pb2_grpc.NodeOrderServiceStub(channel)
-            stream = stub.WatchReport(orders_pb2.WatchReportRequest(), timeout=10)
+            stream = stub.WatchReport(orders_pb2.WatchReportRequest(), timeout=60)
             uses = [one.used_ppm for one in next(stream).uses]
             stream.cancel()
         return sum(uses)

@@ -74,14 +74,14 @@ class GpuNode(Closing):
         wait_until(lambda: self.taints() == [*taints], SECONDS)
 
     def leases(self) -> list[agent_pb2.HeldLease]:
-        stream = self.orders.WatchReport(orders_pb2.WatchReportRequest(), timeout=10)
+        stream = self.orders.WatchReport(orders_pb2.WatchReportRequest(), timeout=60)
         report = next(stream)
         stream.cancel()
         return list(report.leases)
 
     def remaining(self) -> list[int]:
         """In how many seconds each lease ends unless it is kept alive."""
-        rows = self.operator.ListLeases(lease_pb2.ListLeasesRequest(), timeout=10).leases
+        rows = self.operator.ListLeases(lease_pb2.ListLeasesRequest(), timeout=60).leases
         return [round(row.remaining_seconds) for row in rows]
 
     def has_lease(self, claim: ResourceClaim) -> bool:

@@ -199,14 +199,25 @@ class Space:
         wait_until(lambda: bool(self.get(Pod, pod).spec.nodeName), WAIT_SECONDS)
         return str(self.get(Pod, pod).spec.nodeName)
 
-    def refused(self, pod: str) -> str:
-        """Waits until the scheduler says that it cannot place the pod; returns what it says."""
-        return self.said(pod, "Unschedulable")
+    def refused(self, pod: str, says: str) -> None:
+        """Waits until the scheduler says with these words that it cannot place the pod."""
+        self.said(pod, "Unschedulable", says)
 
-    def said(self, pod: str, reason: str) -> str:
-        """Waits until the pod's condition `PodScheduled` has this reason; returns its message."""
-        wait_until(lambda: self._scheduled(pod).startswith(reason), WAIT_SECONDS)
-        return self._scheduled(pod)
+    def said(self, pod: str, reason: str, says: str) -> None:
+        """Waits until the pod's condition `PodScheduled` has this reason, and a message with these
+        words.  The first message may be another: the scheduler hears of the nodes, of the claims
+        and of the cards each in its own time.
+        """
+        found: list[str] = []
+
+        def right() -> bool:
+            found[:] = [self.scheduled(pod)]
+            return found[0].startswith(f"{reason}: ") and says in found[0]
+
+        try:
+            wait_until(right, WAIT_SECONDS)
+        except AssertionError:
+            raise AssertionError(f"pod {pod} is told {found[0]!r}, not {says!r}") from None
 
     def ungate(self, pod: str) -> None:
         """Removes the gates of a pod."""
@@ -243,7 +254,8 @@ class Space:
         """Waits until there is no such object."""
         wait_until(lambda: self.get(kind, name) is None, WAIT_SECONDS)
 
-    def _scheduled(self, pod: str) -> str:
+    def scheduled(self, pod: str) -> str:
+        """Returns why the scheduler does not place the pod: "REASON: MESSAGE", or "" if it may."""
         conditions = self.get(Pod, pod).status.conditions or []
         rows = [one for one in conditions if one.type == "PodScheduled" and one.status == "False"]
         return f"{rows[0].reason}: {rows[0].message}" if rows else ""

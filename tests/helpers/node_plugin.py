@@ -137,10 +137,10 @@ class FakeKubelet:
     def register(self, error: str = "") -> registration_pb2.PluginInfo:
         """Returns what the plugin says that it is, and says that it is registered or why not."""
         info: registration_pb2.PluginInfo = self._registration.GetInfo(
-            registration_pb2.InfoRequest(), timeout=10
+            registration_pb2.InfoRequest(), timeout=60
         )
         status = registration_pb2.RegistrationStatus(plugin_registered=not error, error=error)
-        self._registration.NotifyRegistrationStatus(status, timeout=10)
+        self._registration.NotifyRegistrationStatus(status, timeout=60)
         return info
 
     def prepare(self, *claims: tuple[str, str, str]) -> list[dra_pb2.NodePrepareResourceResponse]:

@@ -39,7 +39,7 @@ class Node:
         """Returns tenant, card, share and memory of all leases."""
         with open_channel(parse_endpoint(self.server.unix), {}) as channel:
             stream = orders_pb2_grpc.NodeOrderServiceStub(channel).WatchReport(
-                orders_pb2.WatchReportRequest(), timeout=10
+                orders_pb2.WatchReportRequest(), timeout=60
             )
             report = next(stream)
             stream.cancel()

@@ -103,7 +103,7 @@ def test_a_refused_claim_says_why_and_frees_the_card(gpu: GpuNode) -> None:
     quota = lease_pb2.Quota(memory_bytes=GIB, share_request_ppm=800_000)
     gpu.operator.GrantLease(
         lease_pb2.GrantLeaseRequest(tenant="else", key="big", quota=quota, ttl_seconds=600),
-        timeout=10,
+        timeout=60,
     )
     seen: list[tuple[str, str]] = []
 
@@ -130,7 +130,7 @@ def test_a_claim_says_that_its_lease_is_lost(gpu: GpuNode) -> None:
     gpu.space.bound("train")
     assert claim.metadata
     order = agent_pb2.RevokeOrder(request_id=claim.metadata.uid, attempt=2_000_000)
-    gpu.orders.Revoke(order, timeout=10)
+    gpu.orders.Revoke(order, timeout=60)
 
     def told() -> dict[str, tuple[str, str]]:
         return conditions(gpu.space, "third")
@@ -196,7 +196,7 @@ def test_the_lease_of_a_managers_allocation_is_kept(gpu: GpuNode) -> None:
         request_id=claim.metadata.uid, attempt=1, tenant=gpu.space.name, ordinals=[0], quota=quota,
         ttl_seconds=60, kept=True,
     )  # fmt: skip
-    assert gpu.orders.Grant(order, timeout=10).granted
+    assert gpu.orders.Grant(order, timeout=60).granted
     allocate(gpu.space.client, claim, pod, ["client"], pool=POOL, device="gpu-0", core=30, memory="512Mi")  # fmt: skip
     gpu.space.ungate("train")
     gpu.space.bound("train")

@@ -178,7 +178,7 @@ def test_a_stranger_gets_nothing(place: Place) -> None:
 def _leases(place: Place) -> list[Any]:
     with open_channel(parse_endpoint(place.server.unix), {}) as channel:
         stub = orders_pb2_grpc.NodeOrderServiceStub(channel)
-        stream = stub.WatchReport(orders_pb2.WatchReportRequest(), timeout=10)
+        stream = stub.WatchReport(orders_pb2.WatchReportRequest(), timeout=60)
         report = next(stream)
         stream.cancel()
         return list(report.leases)

@@ -7,6 +7,7 @@ import re
 import ssl
 import subprocess
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +99,11 @@ def test_the_controllers_have_just_the_rights_of_their_manifest(
     apply(space.client, "controllers-rights.yaml", folder=rights(plane.folder, "controllers.yaml"))
     kubeconfig = str(plane.kubeconfig_file("legacy"))
     words = ("legacy-controllers", "--share-pods", "--elastic-gpu", "--kubeconfig", kubeconfig)
-    with running("the legacy controllers work", *words):
+    with running("the legacy controllers work", *words), ExitStack() as stack:
         make(space.client, {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClass",
                             "metadata": {"name": "rights"}, "provisioner": "rgpu.dev"})  # fmt: skip
+        # No namespace has it.
+        stack.callback(space.client.delete, kinds.Class, "rights")
         words_of = {
             "kubeshare/gpu_request": "0.5",
             "kubeshare/gpu_limit": "1.0",
@@ -126,7 +129,6 @@ def test_the_controllers_have_just_the_rights_of_their_manifest(
         space.client.delete(kinds.SharePod, "one", namespace=space.name)
         space.gone(Pod, "one")
         space.client.delete(kinds.Claim, "one", namespace=space.name)
-        space.client.delete(kinds.Class, "rights")
 
 
 @pytest.mark.parametrize(

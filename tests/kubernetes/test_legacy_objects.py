@@ -288,7 +288,9 @@ def test_elastic_claims_are_bound_and_shown(
         wait_until(lambda: phase() == "Bound")
 
         def shown() -> list[dict[str, Any]]:
-            return [one.to_dict() for one in space.client.list(kinds.Gpu)]
+            """Those of this namespace's claims.  They have no namespace themselves."""
+            gpus = [one.to_dict() for one in space.client.list(kinds.Gpu)]
+            return [one for one in gpus if one["spec"]["claimRef"]["namespace"] == space.name]
 
         wait_until(lambda: bool(shown()) and bool(shown()[0].get("status")))
         (gpu,) = shown()
@@ -332,7 +334,15 @@ def test_an_original_crd_is_left_as_it_is(plane: ControlPlane, space: Space, crd
         label("true")
 
 
-def test_our_crds_take_what_we_write_and_refuse_the_rest(space: Space, crds: None) -> None:
+@pytest.fixture
+def node_paths(space: Space, crds: None) -> Iterator[str]:
+    """The name of NodePaths that are not made yet.  No namespace has them."""
+    yield "gpu-7"
+    with suppress(ApiError):
+        space.client.delete(NodePaths, "gpu-7")
+
+
+def test_our_crds_take_what_we_write_and_refuse_the_rest(space: Space, node_paths: str) -> None:
     client = space.client
     quota = {"apiVersion": "rgpu.dev/v1alpha1", "kind": "GpuQuota",
              "metadata": {"name": "default", "namespace": space.name},
@@ -349,13 +359,13 @@ def test_our_crds_take_what_we_write_and_refuse_the_rest(space: Space, crds: Non
     paths = {
         "apiVersion": "rgpu.dev/v1alpha1",
         "kind": "NodePaths",
-        "metadata": {"name": "gpu-7"},
+        "metadata": {"name": node_paths},
     }
     client.create(codecs.from_dict(paths))
     row = {"server": {"rack": "r1", "nic": "100G"}, "transport": "tcp", "roundTripNanoseconds": 60000,
            "measuredAt": "2026-01-01T00:00:00Z"}  # fmt: skip
     said = {"client": {"rack": "r2", "nic": "100G"}, "measured": 1, "paths": [row]}
-    client.patch(NodePaths.Status, "gpu-7", {"status": said}, **merge)
-    assert client.get(NodePaths, "gpu-7").to_dict()["status"] == said
+    client.patch(NodePaths.Status, node_paths, {"status": said}, **merge)
+    assert client.get(NodePaths, node_paths).to_dict()["status"] == said
     with pytest.raises(ApiError, match="must have at most 64 items"):
-        client.patch(NodePaths.Status, "gpu-7", {"status": {"paths": [row] * 65}}, **merge)
+        client.patch(NodePaths.Status, node_paths, {"status": {"paths": [row] * 65}}, **merge)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from helpers import https, pages
 from helpers.kube_objects import Space, make
 from helpers.kubernetes import ControlPlane
 from helpers.waiting import wait_until
-from lightkube import AsyncClient, KubeConfig, codecs
+from lightkube import ApiError, AsyncClient, KubeConfig, codecs
 from lightkube.resources.admissionregistration_v1 import MutatingWebhookConfiguration
 from lightkube.resources.core_v1 import Pod
 
@@ -136,7 +136,16 @@ def placed(content: dict[str, Any], space: Space) -> dict[str, Any]:
     return {**content, "metadata": {**content["metadata"], "namespace": space.name}}
 
 
-def test_the_api_server_takes_all_of_it(hooked: Space, crds: None) -> None:
+@pytest.fixture
+def classes(space: Space, crds: None) -> Iterator[None]:
+    """Has no class be left: no namespace has it."""
+    yield
+    with suppress(ApiError):
+        space.client.delete(kinds.Class, "shared")
+
+
+@pytest.mark.usefixtures("classes")
+def test_the_api_server_takes_all_of_it(hooked: Space) -> None:
     """Pods with old words go through the webhook; our words and other kinds as they are."""
     client = hooked.client
     for kind, objects in pages.blocks(NAME):
@@ -155,5 +164,4 @@ def test_the_api_server_takes_all_of_it(hooked: Space, crds: None) -> None:
                     == "rgpu.dev"
                 )
                 hooked.delete(Pod, name)
-    client.delete(kinds.Class, "shared")
     assert client.get(GpuQuota, "default", namespace=hooked.name)

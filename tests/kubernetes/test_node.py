@@ -68,11 +68,13 @@ def with_tokens(plane: ControlPlane, space: Space, gpu: Gpu) -> Iterator[Client]
         pod = space.pod(f"probe-{next(numbers)}", claim="none", metadata=MANAGED)
         return any(one.name == "rgpu-token" for one in pod.spec.volumes)
 
-    wait_until(counts, SECONDS)
-    admin.deletecollection(Pod, namespace=space.name)
-    with client_node(plane, space, gpu, credentials=False) as client:
-        yield client
-    admin.delete(MutatingAdmissionPolicyBinding, "rgpu-placement")
+    try:
+        wait_until(counts, SECONDS)
+        admin.deletecollection(Pod, namespace=space.name)
+        with client_node(plane, space, gpu, credentials=False) as client:
+            yield client
+    finally:
+        admin.delete(MutatingAdmissionPolicyBinding, "rgpu-placement")
 
 
 def test_an_unmodified_program_computes_on_the_gpu_of_another_node(client: Client) -> None:

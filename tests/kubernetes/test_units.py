@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rgpu_cluster.core.card import Labels
@@ -19,8 +19,6 @@ from rgpu_cluster.kubernetes.wishes import wishes_of
 from rgpu_common.units import PPM
 
 GIB, MIB = 1 << 30, 1 << 20
-# No time counts, because a busy machine may stand still in any example.
-QUICK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 CLASSES: dict[str, dict[str, Any]] = {"rgpu.dev": {"spec": {}}}
 MANAGED = {"rgpu.dev/placement": "managed"}
 
@@ -263,7 +261,6 @@ _ANNOTATIONS = st.dictionaries(
 )  # fmt: skip
 
 
-@QUICK
 @given(st.dictionaries(_NAMES, _VALUES, max_size=4), _ANNOTATIONS, _ANNOTATIONS, st.booleans())
 def test_any_words_become_a_right_claim_or_one_sentence(
     limits: dict[str, Any], annotations: dict[str, str], labels: dict[str, str], managed: bool
@@ -278,7 +275,6 @@ def test_any_words_become_a_right_claim_or_one_sentence(
         assert 10 < len(str(error)) < 400  # noqa: PT017
 
 
-@QUICK
 @given(st.integers(1, 99), st.integers(1, 4000))
 def test_gpumanagers_units_are_exact(core: int, memory: int) -> None:
     found = wished(one({T + "vcuda-core": core, T + "vcuda-memory": memory}))
@@ -355,7 +351,6 @@ def least(inits: list[tuple[str, int]], main: list[int]) -> int:
     return min(sums)
 
 
-@QUICK
 @given(
     st.lists(st.tuples(st.sampled_from(["side", "init"]), st.integers(1, 9)), max_size=4),
     st.lists(st.integers(1, 9), max_size=3),
@@ -401,7 +396,6 @@ def test_whole_cards_of_several_containers_are_not_joined_either() -> None:
     assert sorted(one.cards for one in asked) == [1, 2]
 
 
-@QUICK
 @given(st.lists(st.integers(1, 9), max_size=5), st.integers(1, 9))
 def test_the_request_of_one_container_is_kubernetes_own_rule(inits: list[int], main: int) -> None:
     asked = phased(*((f"i{n}", gib) for n, gib in enumerate(inits)), main=(main,))

@@ -169,12 +169,27 @@ def test_of_two_tenants_at_work_each_sees_itself_alone(
         tenant(server.tcp, 96 * MIB, False, tmp_path / "of_bob.py", **bob) as his,
     ):
         wait_until(lambda: ask(server.tcp, VIEW, **alice)["use"] > 0)
-        for whose, other, of_whom in (
-            (alice, his, expected(hers.pid, 256 * MIB, 64 * MIB + CODE, works=True)),
-            (bob, hers, expected(his.pid, 512 * MIB, 96 * MIB, works=False)),
-        ):
-            source = f"{LISTS}\nshow(everything([{other.pid}]))"
-            assert ask(server.tcp, source, **whose) == of_whom
+
+        def seen(whose: dict[str, str], other: int) -> dict[str, Any]:
+            found: dict[str, Any] = ask(
+                server.tcp, f"{LISTS}\nshow(everything([{other}]))", **whose
+            )
+            return found
+
+        busy, still = (
+            expected(hers.pid, 256 * MIB, 64 * MIB + CODE, works=works) for works in (True, False)
+        )
+
+        def at_work() -> bool:
+            """A program that waits for a processor uses nothing in that moment."""
+            found = seen(alice, his.pid)
+            assert found.keys() == busy.keys()
+            for key, value in found.items():
+                assert value in (busy[key], still[key]), key
+            return found == busy
+
+        wait_until(at_work)
+        assert seen(bob, hers.pid) == expected(his.pid, 512 * MIB, 96 * MIB, works=False)
         check_what_travels(server, tokens, {"alice": hers.pid, "bob": his.pid})
 
 

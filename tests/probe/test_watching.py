@@ -174,7 +174,7 @@ def two_paths(listen: Listen) -> Iterator[tuple[str, str, bytes]]:
     """Yields a slow and a fast path to one responder, and the responder's id."""
     with listen("burst", "100000") as responder:
         proxy = SlowProxy(responder.port, 0.01)
-        with Line(responder.tcp) as line:
+        with Line(responder.tcp, 60) as line:
             server = line.offer.server
         try:
             yield proxy.uri, responder.tcp, server

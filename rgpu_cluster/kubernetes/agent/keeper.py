@@ -326,6 +326,10 @@ class Keeper:
         if entry.is_leased and not there and (first or entry.reported):
             # A server that was away may have lost its leases, and then they are granted at once.
             self._lost(entry, now if first else now + _AGAIN_SECONDS)
+        elif entry.is_leased and not there:
+            # The report is older than the grant, or the lease has ended before a report told of it
+            # after the grant's answer. The server says which, if it is to keep it alive now.
+            entry.kept_at = None
         entry.reported = there
 
     def _lost(self, entry: Entry, again: float) -> None:
