@@ -1,8 +1,7 @@
 """Unmodified programs from PyPI, in a process without a GPU, over every transport.
 
 Each program runs over shared memory, and two programs over each of the other transports: a
-transport carries the same frames for all of them.  `pytest --all` runs each over tcp too, and
-`make soak` over all transports.
+transport carries the same frames for all of them.  `make soak` runs each over all transports.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def _pairs() -> list[Any]:
     for transport in TRANSPORTS:
         name = transport if isinstance(transport, str) else str(transport.values[0])
         marks = [] if isinstance(transport, str) else list(transport.marks)
-        all_programs = name in ("shm", "tcp", *repeated_over(name))
+        all_programs = name in ("shm", *repeated_over(name))
         for number, program in enumerate(NAMES):
             turn = others[number % len(others)] if number < 2 * len(others) else "shm"
             if not all_programs and transport != turn:

@@ -1,8 +1,8 @@
 """Servers that the tests of this folder share, and their addresses for the transport of each test.
 
 The shim puts frames into a ring or into a stream of bytes: `shm` and `tcp` are one of each, and
-plain `pytest` runs every test over both. `pytest --all` runs them over grpc too, through the gateway,
-and `make soak` over all transports.
+every test runs over both. `make soak` runs them over all transports. The gateway of grpc passes on
+the bytes of the same stream; tests/transport and tests/e2e test it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from helpers.waiting import wait_until
 from rgpu_client.control import ControlClient
 from rgpu_common.endpoints import parse_endpoint
 
-GATEWAY = pytest.param("grpc", marks=pytest.mark.full)
-TRANSPORTS = ["shm", "tcp", GATEWAY, *repeated_over("unix", "tls")]
+TRANSPORTS = ["shm", "tcp", *repeated_over("unix", "tls", "grpc")]
 
 
 @pytest.fixture(scope="package")

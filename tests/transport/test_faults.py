@@ -144,13 +144,19 @@ def test_a_reader_that_stands_still_loses_nothing(server: Server, transport: str
 
 @pytest.mark.parametrize("transport", [t for t in TRANSPORTS if t != "shm"])
 def test_garbage_at_the_door_disturbs_nobody(server: Server, transport: str) -> None:
-    address = server.grpc if transport == "grpc" else server.address(transport)
-    with running(server.address(transport), SYNCHRONISATIONS_UNTIL_TOLD) as client:
+    with ExitStack() as stack:
+        if transport == "ucx":
+            # UCX 1.13 keeps what it does not understand, and a processor busy with it until its
+            # process ends. So this server ends with the test.
+            server = stack.enter_context(serving(2 * DEADLINE_SECONDS))
+        address = server.grpc if transport == "grpc" else server.address(transport)
+        client = stack.enter_context(
+            running(server.address(transport), SYNCHRONISATIONS_UNTIL_TOLD)
+        )
         go_on(client)
         for first in (b"", b"PRI * HTTP/2.0\r\n\r\n", b"\x16\x03\x01\x40\x00"):
             with knock(address) as stranger:
                 say(stranger, first + GARBAGE)
-                # UCX keeps what it does not understand.
                 if transport != "ucx":
                     wait_for_end(stranger)
         assert finish(client) == ("True\n", "")

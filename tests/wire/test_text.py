@@ -17,15 +17,16 @@ from rgpu_common.wire.handshake import Handshake
 from rgpu_common.wire.refused import decode_refused
 from rgpu_common.wire.scalars import cleaned, unclean
 
-ALL = "".join(map(chr, range(sys.maxunicode + 1)))
-UNCLEAN = [c for c in ALL if unclean(c)]
-# Unassigned, but reserved for characters that are not shown.
-RESERVED = {"\u2065", *map(chr, range(0xE0000, 0xE0080))}
-
 
 def blocks(text: str) -> list[str]:
     """Pieces of text that fit into a sentence and into a line, whatever their characters are."""
     return [text[at : at + 1024] for at in range(0, len(text), 1024)]
+
+
+ALL = "".join(map(chr, range(sys.maxunicode + 1)))
+UNCLEAN = [c for block in blocks(ALL) if unclean(block) for c in block if unclean(c)]
+# Unassigned, but reserved for characters that are not shown.
+RESERVED = {"\u2065", *map(chr, range(0xE0000, 0xE0080))}
 
 
 def sized(data: bytes) -> bytes:
