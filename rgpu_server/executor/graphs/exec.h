@@ -29,7 +29,7 @@ inline constexpr uint64_t kParameterBytesAsNode = 512;
 inline constexpr uint64_t kMemoryOperationsAsNode = 8;
 inline constexpr size_t kMaxExecs = 16U << 10;
 
-// What one graph takes of kMaxSessionNodes.
+// What one graph takes of the nodes of all graphs of the session.
 class NodeBudget {
  public:
   NodeBudget() = default;
@@ -37,9 +37,12 @@ class NodeBudget {
   NodeBudget(const NodeBudget&) = delete;
   NodeBudget& operator=(const NodeBudget&) = delete;
 
+  // For the whole session, before its first graph.
+  static void SetMost(uint64_t nodes) { most_of_session_ = nodes; }
+
   // False: the session has no room for so many more.
   bool Take(uint64_t count = 1) {
-    if (count > kMaxSessionNodes - taken_of_session_) return false;
+    if (count > most_of_session_ - taken_of_session_) return false;
     taken_ += count;
     taken_of_session_ += count;
     return true;
@@ -47,6 +50,7 @@ class NodeBudget {
 
  private:
   // A worker process serves one session. With the executor's lock.
+  static inline uint64_t most_of_session_ = kMaxSessionNodes;
   static inline uint64_t taken_of_session_ = 0;
   uint64_t taken_ = 0;
 };
