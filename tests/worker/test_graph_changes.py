@@ -61,7 +61,7 @@ def test_a_copy_keeps_its_portions_in_an_update() -> None:
 
 def test_an_executable_that_goes_during_its_update_stays_gone() -> None:
     """The worker instantiates again without its lock, so another thread's command comes between."""
-    most = 16_384
+    most = 65_536
     before = MAGIC + graph([EMPTY] * most)
     after = MAGIC + graph([EMPTY] * most, [(0, 1)])
     with session("--graph-nodes", str(2 * most)) as client:
