@@ -205,6 +205,11 @@ def _dispatch(arguments: list[str]) -> int:
         return OK
     place = _find(arguments[0])
     if place is None:
+        from rgpu_common.help_pages import CALLED_HERE
+
+        here = CALLED_HERE.get(arguments[0])
+        if here is not None:
+            raise UsageError(f"there is no command {arguments[0]!r}; here it is {here}")
         found = _all_commands()
         known = ", ".join(sorted(found))
         raise UsageError(
@@ -295,17 +300,29 @@ def _load(name: str, place: str) -> Command:
 def _print_help(found: Mapping[str, str]) -> None:
     from rgpu_common.help_pages import TOPICS
 
-    print(f"usage: rgpu COMMAND ...\n\n{_ABOUT}\n\ncommands:")
+    print(f"usage: rgpu COMMAND ...\n\n{_ABOUT}")
     width = max(map(len, found), default=0)
-    for name in sorted(found):
-        print(f"  {name:<{width}} {_load(name, found[name]).summary}")
-    print("\ntopics:")
+    for title, names in grouped(found).items():
+        print(f"\n{title}:")
+        for name in names:
+            print(f"  {name:<{width}} {_load(name, found[name]).summary}")
+    print("\ntopics of `rgpu help TOPIC`:")
     for topic, about in TOPICS.items():
         print(f"  {topic:<14} {about}")
     print(
         "\n`rgpu COMMAND --help` and `rgpu help TOPIC` say more; `rgpu --version` prints\n"
         "the version.  Begin with `rgpu demo`."
     )
+
+
+def grouped(found: Iterable[str]) -> dict[str, list[str]]:
+    """Returns the commands by who types them; those of other packages come last."""
+    from rgpu_common.help_pages import GROUPS
+
+    there = set(found)
+    groups = {title: [one for one in names if one in there] for title, names in GROUPS.items()}
+    rest = sorted(there - {name for names in GROUPS.values() for name in names})
+    return {title: names for title, names in {**groups, "others": rest}.items() if names}
 
 
 def _complain(name: str, error: Exception, code: int) -> int:

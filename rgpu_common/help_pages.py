@@ -49,6 +49,40 @@ TOPICS = {
     "units": "sizes, shares and policies",
     "web-page": "a server or a cluster in a browser: `--web`",
 }
+# The commands by who types them, the first the most.
+GROUPS = {
+    "run programs": (
+        "demo", "run", "ps", "logs", "attach", "wait", "cancel", "devices", "smi", "trace",
+        "reserve", "release",
+    ),
+    "see and steer": (
+        "top", "pool", "explain", "lease", "tenants", "quota", "drain", "undrain", "doctor",
+        "probe",
+    ),
+    "serve": ("serve", "manager", "token", "tls"),
+    "on Kubernetes": (
+        "agent-node", "node-plugin", "device-plugin", "units-webhook", "legacy-controllers",
+        "gate-watchdog",
+    ),
+}  # fmt: skip
+# What other programs call what is meant, and what it is called here.
+CALLED_HERE = {
+    **dict.fromkeys(("kill", "stop", "rm", "delete", "scancel", "end"), "`rgpu cancel NAME`"),
+    **dict.fromkeys(("queue", "squeue", "jobs", "list", "ls"),
+                    "`rgpu ps`, and `rgpu pool` for what a cluster has"),
+    **dict.fromkeys(("submit", "sbatch", "srun", "exec", "start"),
+                    "`rgpu run -- PROGRAM`, and `rgpu run --detach -- PROGRAM` in the background"),
+    **dict.fromkeys(("status", "info", "health"),
+                    "`rgpu ps` for what runs, `rgpu doctor` for what is wrong"),
+    **dict.fromkeys(("nodes", "sinfo", "node", "cards", "gpus"), "`rgpu pool`, or `rgpu devices`"),
+    **dict.fromkeys(("describe", "inspect", "why"), "`rgpu explain NAME`"),
+    **dict.fromkeys(("nvidia-smi", "nvtop", "stats"), "`rgpu smi`, or `rgpu top` for all leases"),
+    **dict.fromkeys(("cordon",), "`rgpu drain`"),
+    **dict.fromkeys(("uncordon",), "`rgpu undrain`"),
+    **dict.fromkeys(("events", "log", "tail"), "`rgpu logs`, or `rgpu pool --events`"),
+    **dict.fromkeys(("version",), "`rgpu --version`"),
+    **dict.fromkeys(("login", "auth"), "`rgpu token new TENANT`, on the server"),
+}  # fmt: skip
 _FOLDER = "help"
 # Images, and comments for those who run the pages' commands.
 _NOT_TEXT = re.compile(r"!\[[^\]]*\]\([^)]*\)|<!--.*?-->")

@@ -70,7 +70,7 @@ LISTINGS = (
             numbers={"others_waiting": "Claims of other tenants that wait."},
             forms={"background": BackgroundRow}),
     Listing("rgpu top --json", message=observe_pb2.GetNowResponse, cluster=True),
-    Listing("rgpu smi --json", form=Node),
+    Listing("rgpu smi --json", form=Node, cluster=True),
     Listing("rgpu quota report --json", message=observe_pb2.GetRecordResponse, cluster=True),
     Listing("rgpu lease list --json", "LeaseList", groups={"leases": lease_pb2.Lease},
             cluster=True),

@@ -18,7 +18,7 @@ import shtab
 from argparse_manpage.manpage import Manpage
 
 from rgpu_client.completion import SHELLS
-from rgpu_common.command import all_commands, parser_of, whole_parser
+from rgpu_common.command import all_commands, grouped, parser_of, whole_parser
 from rgpu_common.help_pages import TOPICS
 
 ROOT = Path(__file__).parent.parent
@@ -48,8 +48,10 @@ def _overview(commands: list[tuple[str, str]]) -> str:
     )
     parser.add_argument("-V", "--version", action="store_true", help="print the version")
     page = Manpage(parser, {**_DATA, "description": "GPUs of other machines"})
-    entries = [_entry(f"rgpu-{name}(1)", summary) for name, summary in commands]
-    page.add_section("commands", "=", "\n".join(entries))
+    summaries = dict(commands)
+    for title, names in grouped(summaries).items():
+        entries = [_entry(f"rgpu-{name}(1)", summaries[name]) for name in names]
+        page.add_section(f"commands: {title}", "=", "\n".join(entries))
     topics = [_entry(f"rgpu help {topic}", summary) for topic, summary in TOPICS.items()]
     page.add_section("documentation", "=", "\n".join(topics))
     return str(page)

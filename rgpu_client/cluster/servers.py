@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from rgpu_client.control import ControlClient
+    from rgpu_common.endpoints import Endpoint
     from rgpu_common.v1 import cluster_pb2
 
     Opened = Callable[["Server"], AbstractContextManager[ControlClient]]
@@ -42,6 +43,11 @@ class Server:
     def __str__(self) -> str:
         return f"node {self.node}" if self.node else f"the server at {self.address}"
 
+    @property
+    def endpoint(self) -> Endpoint:
+        """Returns its address."""
+        return parse_endpoint(self.address)
+
     def client(self, seconds: float | None = None) -> ControlClient:
         """Returns a connection to its API; ServerError if its address has none.
 
@@ -49,7 +55,7 @@ class Server:
         """
         from rgpu_client.control import TIMEOUT_SECONDS, ControlClient
 
-        endpoint = parse_endpoint(self.address)
+        endpoint = self.endpoint
         if isinstance(endpoint, UcxEndpoint):
             raise ServerError(
                 f"{self.address} carries sessions only: give the server another address with "

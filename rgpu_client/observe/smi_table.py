@@ -18,15 +18,22 @@ _WIDTH = _LEFT + _MIDDLE + _RIGHT + 8  # between the outer bars
 _NONE = "N/A"
 
 
-def smi_lines(node: Node, when: str) -> list[str]:
-    """Returns the lines of both tables, each of the same width."""
+def smi_lines(node: Node, when: str, *, whole: bool = False) -> list[str]:
+    """Returns the lines of both tables, each of the same width. whole: the devices are shown, and
+    not the part of a lease.
+    """
     lines = [when, _rule("-"), _wide(_head(node)), _split("-")]
     lines += [_cells("Device  Name", "Bus-Id", "Compute", ">"), _cells(*_SECOND), _split("=")]
     for card in node.devices:
         lines += [*_card(card), _split("-")]
     if not node.devices:
         lines += [_wide("No device"), _rule("-")]
-    lines += ["", _rule("-"), _wide("Processes of the lease:"), _wide(_process_titles())]
+    lines += [
+        "",
+        _rule("-"),
+        _wide("Processes:" if whole else "Processes of the lease:"),
+        _wide(_process_titles()),
+    ]
     lines += [_rule("="), *_process_lines(node.devices), _rule("-")]
     return lines
 

@@ -21,7 +21,7 @@ SCHEMA = json.loads(
     (Path(__file__).parents[2] / "docs" / "reference" / "json-schema.json").read_text()
 )
 RACKS = {"gpu1": "r1", "gpu2": "r2"}
-TABLES = ("ps", "devices", "lease list", "tenants", "quota report", "logs", "top --once")
+TABLES = ("ps", "devices", "lease list", "tenants", "quota report", "logs", "top --once", "smi")
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +75,8 @@ def test_a_table_has_the_rows_of_all_nodes(busy: Nodes, words: str) -> None:
     def shown() -> bool:
         # What a server has recorded is a second old.
         text = asked(busy, words)
-        return (
-            "gpu1" in text
-            and "gpu2" in text
-            and (words == "devices" or "alice" in text or words == "logs")
-        )
+        of_tenant = words in ("devices", "logs", "smi") or "alice" in text
+        return "gpu1" in text and "gpu2" in text and of_tenant
 
     wait_until(shown, 30)
     one = asked(busy, f"{words} --node gpu2")
@@ -241,6 +238,23 @@ def test_cancel_reaches_who_waits_at_a_server(busy: Nodes) -> None:
         assert "waiting for room" in run.stderr.readline()
         assert "direct does not wait any more" in asked(busy, "cancel direct")
         check_cancelled(run)
+
+
+def test_outside_a_lease_smi_shows_the_whole_card(busy: Nodes) -> None:
+    (card,) = json.loads(asked(busy, "smi --json --node gpu1"))["devices"]
+    assert card["memory_total_bytes"] == 512 << 20
+    assert card["compute_capability"] == "8.0"
+    assert [one["program"] for one in card["processes"]] == [busy_program(busy)]
+    lease = str(busy.leases("gpu1")[0]["key"])
+    words = ("smi", "--json", "--node", "gpu1", "--lease", lease)
+    done = run_rgpu_plain(*words, RGPU_MANAGER=busy.manager.address, RGPU_TENANT="alice")
+    (part,) = json.loads(done.stdout)["devices"]
+    assert part["memory_total_bytes"] == 64 << 20, "in it what it has"
+
+
+def busy_program(nodes: Nodes) -> str:
+    (session,) = json.loads(asked(nodes, "ps --json --node gpu1"))["sessions"]
+    return str(session["program"])
 
 
 def test_doctor_looks_at_each_node(pair: Nodes) -> None:

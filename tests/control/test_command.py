@@ -19,6 +19,8 @@ from helpers.granting import granting
 
 from rgpu_common import command as rgpu_command
 from rgpu_common import version_line
+from rgpu_common.command import all_commands, grouped
+from rgpu_common.help_pages import CALLED_HERE, GROUPS
 
 RGPU = str(Path(sys.executable).parent / "rgpu")
 COMMANDS = ["demo", "devices", "drain", "lease", "probe", "ps", "run", "serve", "tenants", "trace"]
@@ -48,6 +50,17 @@ def test_help_lists_the_commands_of_all_rooms() -> None:
     for name in COMMANDS:
         assert f"\n  {name} " in done.stdout
     assert rgpu().returncode == 2
+
+
+def test_each_command_is_in_one_group_and_each_hint_names_one() -> None:
+    known = {one.name for one in all_commands()}
+    listed = [name for names in GROUPS.values() for name in names]
+    assert len(listed) == len(set(listed))
+    assert set(listed) <= known
+    assert grouped([*known, "foreign"])["others"] == ["agent", "completion", "foreign"]
+    assert not set(CALLED_HERE) & {*known, "help"}
+    named = {found for said in CALLED_HERE.values() for found in re.findall(r"`rgpu (\w+)", said)}
+    assert named <= known
 
 
 def test_the_version_names_the_protocol_and_the_build() -> None:
@@ -98,6 +111,9 @@ def test_help_of_serve_names_the_addresses_that_are_taken() -> None:
             2,
             "there is no command 'zzz'; there are: agent, agent-node, attach, cancel",
         ),
+        (("kill", "x"), 2, "there is no command 'kill'; here it is `rgpu cancel NAME`"),
+        (("squeue",), 2, "here it is `rgpu ps`"),
+        (("version",), 2, "here it is `rgpu --version`"),
         (("serv",), 2, "there is no command 'serv' (did you mean serve?); there are: agent"),
         (("ps", "--server", "a:b"), 2, "--server: 'a:b' is not an address"),
         (("run", "--device", "cuda:0", "--", "true"), 2, "--device: 'cuda:0' is not a device"),
