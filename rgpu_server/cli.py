@@ -14,7 +14,7 @@ from rgpu_common.log_level import log_level
 from rgpu_common.variables import say_misspelt
 from rgpu_server.config import ServerConfig
 from rgpu_server.config_reader import load_config
-from rgpu_server.default_devices import Chosen, look_for_devices
+from rgpu_server.default_devices import Chosen, look_for_devices, look_for_gpus
 
 if TYPE_CHECKING:
     import argparse
@@ -74,7 +74,13 @@ def _run(arguments: argparse.Namespace) -> int:
         chosen.append(look_for_devices())
         return chosen[0].devices
 
-    config = load_config(arguments.config, vars(arguments), default_devices)
+    def gpus() -> tuple[str, ...]:
+        if arguments.check_config:
+            return ("cuda",)  # the file may be for another machine
+        chosen.append(look_for_gpus())
+        return chosen[-1].devices
+
+    config = load_config(arguments.config, vars(arguments), default_devices, gpus)
     if arguments.check_config:
         return _checked(config)
     from rgpu_server.daemon import serve as run_server

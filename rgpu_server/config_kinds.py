@@ -25,7 +25,7 @@ MAX_DEVICES = 64
 # Its addresses, with the gaps between allocations, lie in a band of 1 TiB.
 MAX_EMULATED_BYTES = 512 << 30
 
-_CUDA = re.compile(r"cuda(?::([0-9]{1,3}))?")
+_CUDA = re.compile(r"cuda:([0-9]{1,3})")
 _TIMING = re.compile(r"normal|hostile(?::[0-9]{1,18})?")
 _SLICE = re.compile(r"cuda:(MIG-[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})")
 _DEVICES = "emulated, emulated:8GiB, emulated:8GiB,mig=1g.10gb, cuda, cuda:0 or cuda:MIG-UUID"
@@ -34,7 +34,8 @@ _DEVICES = "emulated, emulated:8GiB, emulated:8GiB,mig=1g.10gb, cuda, cuda:0 or 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
     """A device as asked for.  memory_bytes and mig, the profile of a MIG slice, are for an emulated
-    one; ordinal is for a GPU of the driver, uuid for a MIG slice of the driver.
+    one; ordinal is for a GPU of the driver, uuid for a MIG slice of the driver.  every: all GPUs
+    and MIG slices that the machine turns out to have.
     """
 
     kind: str
@@ -42,9 +43,12 @@ class DeviceSpec:
     ordinal: int = 0
     mig: str = ""
     uuid: str = ""
+    every: bool = False
 
     def __str__(self) -> str:
         """As `--device` takes it."""
+        if self.every:
+            return self.kind
         if self.kind == "cuda":
             return f"cuda:{self.uuid or self.ordinal}"
         size = f":{format_bytes(self.memory_bytes).replace(' ', '')}" if self.memory_bytes else ""
@@ -95,7 +99,7 @@ class Listeners(_Parsed["tuple[Endpoint, ...]"]):
 class Devices(_Parsed["tuple[DeviceSpec, ...]"]):
     """Devices that a server serves."""
 
-    word = "`emulated[:8GiB][,mig=PROFILE]`, `cuda[:N]` or `cuda:MIG-UUID`"
+    word = "`emulated[:8GiB][,mig=PROFILE]`, `cuda`, `cuda:N` or `cuda:MIG-UUID`"
 
     def parse(self, texts: tuple[str, ...]) -> tuple[DeviceSpec, ...]:
         return parse_devices(texts)
@@ -217,13 +221,15 @@ def _device(text: str) -> DeviceSpec:
                 f"{text!r}: an emulated device has at most {format_bytes(MAX_EMULATED_BYTES)}"
             )
         return DeviceSpec("emulated", memory_bytes=memory, mig=mig)
+    if text == "cuda":
+        return DeviceSpec("cuda", every=True)
     slice_of = _SLICE.fullmatch(text)
     if slice_of is not None:
         return DeviceSpec("cuda", uuid=slice_of[1])
     match = _CUDA.fullmatch(text)
     if match is None:
         raise UsageError(f"{text!r} is not a device: write {_DEVICES}")
-    return DeviceSpec("cuda", ordinal=int(match[1] or 0))
+    return DeviceSpec("cuda", ordinal=int(match[1]))
 
 
 def _emulated_slice(text: str, more: str) -> str:

@@ -30,11 +30,12 @@ def load_config(
     path: Path | None,
     said: Mapping[str, Any],
     default_devices: Callable[[], tuple[str, ...]] = lambda: ("emulated",),
+    gpus: Callable[[], tuple[str, ...]] = lambda: ("cuda:0",),
 ) -> ServerConfig:
     """Reads and checks everything.
 
     said: name of a key -> value of its command-line option. default_devices: is asked where neither
-    the command line nor the file names any.
+    the command line nor the file names any. gpus: is asked where `cuda` stands for all of them.
 
     Raises:
         UsageError: with the key or option, its value and what is accepted.
@@ -44,6 +45,13 @@ def load_config(
     config = fill(ServerConfig, root, said)
     if not config.devices:
         config = replace(config, devices=parse_devices(default_devices()))
+    if any(device.every for device in config.devices):
+        named = [
+            word
+            for device in config.devices
+            for word in (gpus() if device.every else (str(device),))
+        ]
+        config = replace(config, devices=parse_devices(tuple(named)))
     reached = (*config.listen, *([config.web.listen] if config.web.listen else []))
     if not config.insecure and not all(endpoint.loopback for endpoint in reached):
         config = replace(config, identity=with_default_tokens_file(config.identity, config.tls))

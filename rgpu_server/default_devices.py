@@ -1,5 +1,5 @@
 """Which devices a server offers when nobody names any: the GPUs of its machine, else the emulated
-device.
+device. And which `cuda` stands for: the GPUs, or an error.
 """
 
 from __future__ import annotations
@@ -55,19 +55,49 @@ def choose_devices(machine: Machine) -> Chosen:
             surprise whoever waits for them.
         MissingPartError: there is no GPU, and nothing that the emulated device could compile with.
     """
+    gpus = _gpus(machine)
+    if gpus is not None:
+        return Chosen(gpus.devices, f"no device is named, so what is served is {gpus.why}")
+    if not machine.has_compiler:
+        raise MissingPartError(
+            f"this machine has no GPU ({machine.reason}), and the emulated device, which would "
+            f"take its place, needs llvmlite: {_INSTALL}"
+        )
+    why = f"no device is named and there is no GPU ({machine.reason})"
+    return Chosen(("emulated",), f"{why}, so what is served is an emulated device")
+
+
+def choose_gpus(machine: Machine) -> Chosen:
+    """Returns the GPUs and MIG slices. Never an emulated device: somebody asked for GPUs.
+
+    Raises:
+        DeviceError: there is none that can be used.
+    """
+    gpus = _gpus(machine)
+    if gpus is not None:
+        return Chosen(gpus.devices, f"`cuda` is {gpus.why}")
+    raise DeviceError(
+        f"`cuda` asks for the GPUs of this machine, and there is none ({machine.reason}); see "
+        "whether `nvidia-smi` works here, in a container whether it has NVIDIA's runtime, or name "
+        "an emulated device with --device emulated"
+    )
+
+
+def _gpus(machine: Machine) -> Chosen | None:
+    """Returns the GPUs and MIG slices, and what they are; None: the machine has none.
+
+    Raises:
+        DeviceError: it has some, and none can be used.
+    """
     carved = any(gpu.carved for gpu in machine.gpus)
     words = device_words(machine.gpus) if carved else ()
     if machine.usable and words:
         served = words[:MOST_GPUS]
         count = f"{len(served)}" + (f" of {len(words)}" if len(words) > len(served) else "")
-        return Chosen(
-            served, f"no device is named, so what is served is the {count} GPUs and MIG slices here"
-        )
+        return Chosen(served, f"the {count} GPUs and MIG slices here")
     if machine.usable:
         devices = tuple(f"cuda:{number}" for number in range(min(machine.usable, MOST_GPUS)))
-        return Chosen(
-            devices, f"no device is named, so what is served is the {_count(len(devices))} here"
-        )
+        return Chosen(devices, f"the {_count(len(devices))} here")
     if machine.seen and carved and not words:
         raise DeviceError(
             "this machine's GPUs are in MIG mode, and none has a slice; make slices with "
@@ -79,21 +109,25 @@ def choose_devices(machine: Machine) -> Chosen:
             f"{'it' if machine.seen == 1 else 'them'}: {machine.reason}; see whether `nvidia-smi` "
             "works, or serve an emulated device with --device emulated"
         )
-    if not machine.has_compiler:
-        raise MissingPartError(
-            f"this machine has no GPU ({machine.reason}), and the emulated device, which would "
-            f"take its place, needs llvmlite: {_INSTALL}"
-        )
-    why = f"no device is named and there is no GPU ({machine.reason})"
-    return Chosen(("emulated",), f"{why}, so what is served is an emulated device")
+    return None
 
 
 def look_for_devices() -> Chosen:
     """Looks at this machine; errors as `choose_devices`."""
+    return choose_devices(_machine())
+
+
+def look_for_gpus() -> Chosen:
+    """Looks at this machine; errors as `choose_gpus`, and as `cuda_library`."""
+    cuda_library()
+    return choose_gpus(_machine())
+
+
+def _machine() -> Machine:
     usable, reason = _usable_gpus()
     gpus = look_at_gpus()
     seen = max(usable, _listed_gpus(), len(gpus))
-    return choose_devices(Machine(usable, reason, seen, has_compiler(), gpus))
+    return Machine(usable, reason, seen, has_compiler(), gpus)
 
 
 def has_compiler() -> bool:

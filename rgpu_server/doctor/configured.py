@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from rgpu_server.config_reader import load_config
-from rgpu_server.default_devices import look_for_devices
+from rgpu_server.default_devices import look_for_devices, look_for_gpus
 
 if TYPE_CHECKING:
     import argparse
@@ -28,4 +28,6 @@ def configuration(arguments: argparse.Namespace) -> ServerConfig:
 
 @functools.lru_cache(maxsize=1)
 def _load(path: Path | None) -> ServerConfig:
-    return load_config(path, {}, lambda: look_for_devices().devices)
+    return load_config(
+        path, {}, lambda: look_for_devices().devices, lambda: look_for_gpus().devices
+    )

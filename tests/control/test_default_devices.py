@@ -12,7 +12,7 @@ import pytest
 
 from rgpu_common.errors import DeviceError, MissingPartError
 from rgpu_server.config_reader import load_config
-from rgpu_server.default_devices import MOST_GPUS, Machine, choose_devices
+from rgpu_server.default_devices import MOST_GPUS, Machine, choose_devices, choose_gpus
 
 NO_DRIVER = "NVIDIA's driver library libcuda.so.1 was not found"
 WITHOUT_LLVMLITE = """
@@ -46,6 +46,25 @@ def test_without_llvmlite_the_extra_is_named() -> None:
     with pytest.raises(MissingPartError) as refused:
         choose_devices(Machine(0, NO_DRIVER, 0, has_compiler=False))
     assert "pip install 'rgpu-cuda[server,emu]'" in str(refused.value)
+
+
+def test_cuda_is_every_gpu_and_never_an_emulated_device() -> None:
+    assert choose_gpus(Machine(2, "", 2, has_compiler=True)).devices == ("cuda:0", "cuda:1")
+    with pytest.raises(DeviceError, match="`cuda` asks for the GPUs of this machine, and there is"):
+        choose_gpus(Machine(0, NO_DRIVER, 0, has_compiler=True))
+    with pytest.raises(DeviceError, match="has 1 GPU, and NVIDIA's driver cannot use it: cuInit"):
+        choose_gpus(Machine(0, "cuInit gave 999", 1, has_compiler=True))
+
+
+def test_cuda_stands_for_the_gpus_among_other_devices() -> None:
+    def never() -> tuple[str, ...]:
+        raise AssertionError("nobody has to look")
+
+    named = {"devices": ["emulated:1GiB", "cuda"]}
+    found = load_config(None, named, never, lambda: ("cuda:0", "cuda:1")).devices
+    assert [str(one) for one in found] == ["emulated:1GiB", "cuda:0", "cuda:1"]
+    (kept,) = load_config(None, {"devices": ["cuda"]}, never, lambda: ("cuda",)).devices
+    assert str(kept) == "cuda", "where nobody looks, as with --check-config"
 
 
 def test_devices_that_are_named_are_taken(tmp_path: Path) -> None:

@@ -211,6 +211,27 @@ def test_values_are_put_in(helm: Helm, tmp_path: Path) -> None:
     assert made["spec"] == example["spec"]
 
 
+def test_gpu_nodes_have_the_nodes_driver_and_no_emulated_card(helm: Helm) -> None:
+    def node(*words: str) -> tuple[Object, Object]:
+        objects = helm.template(*AS_BASE, *words)
+        pod = named(objects, "DaemonSet", "rgpu-gpu-node")["spec"]["template"]["spec"]
+        return pod, containers(objects)["server"]
+
+    def visible(server: Object) -> str:
+        return next(x["value"] for x in server["env"] if x["name"] == "NVIDIA_VISIBLE_DEVICES")
+
+    pod, server = node()
+    assert pod["runtimeClassName"] == "nvidia"
+    assert [one for one in server["args"] if "--device" in one] == ["--device=cuda"]
+    assert visible(server) == "all"
+    words = ("gpuNodes.runtimeClassName=", "gpuNodes.devices={emulated:8GiB,emulated:8GiB}",
+             "gpuNodes.visibleDevices=GPU-1")  # fmt: skip
+    pod, server = node(*[word for one in words for word in ("--set", one)])
+    assert "runtimeClassName" not in pod
+    assert [one for one in server["args"] if "--device" in one] == 2 * ["--device=emulated:8GiB"]
+    assert visible(server) == "GPU-1"
+
+
 def test_a_manager_starts_again_when_its_configuration_changes(helm: Helm) -> None:
     def mark(text: str) -> str:
         objects = helm.template(*AS_BASE, "--set-string", f"manager.config={text}")
@@ -224,6 +245,7 @@ def test_a_manager_starts_again_when_its_configuration_changes(helm: Helm) -> No
     ("values", "says"),
     [
         (["imgae.tag=1"], "additional properties 'imgae' not allowed"),
+        (["gpuNodes.devices={gpu}"], "/gpuNodes/devices/0'.*does not match pattern"),
         (["manager.replicas=0"], "/manager/replicas'.*minimum"),
         (["image.pullPolicy=Sometimes"], "'', 'Always', 'IfNotPresent', 'Never'"),
         (

@@ -51,11 +51,12 @@ class Serving(Telling):
             "/run/rgpu": str(folder), "/var/lib/rgpu": str(folder), "/etc/rgpu": str(folder),
         }  # fmt: skip
         (folder / "rgpu.toml").write_text(_changed(config, changes))
+        changes["--device=cuda"] = "--device=emulated:1GiB"
         words = [_changed(one, changes) for one in (*server["args"][1:], *more)]
         self._log = folder / "log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [rgpu_command(), *words, "--device", "emulated:1GiB", WEAK_ISOLATION],
+                [rgpu_command(), *words, WEAK_ISOLATION],
                 cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
         wait_until(

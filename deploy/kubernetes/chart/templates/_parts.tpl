@@ -62,6 +62,33 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Gives the GPU nodes their devices. Takes a list: the root, and the DaemonSet. */}}
+{{- define "rgpu.gpuNodes" -}}
+{{- $values := (index . 0).Values.gpuNodes -}}
+{{- $pod := (index . 1).spec.template.spec -}}
+{{- include "rgpu.put" (list $pod "runtimeClassName" $values.runtimeClassName) -}}
+{{- range $container := $pod.containers -}}
+{{- if eq $container.name "server" -}}
+{{- $args := list -}}
+{{- range $container.args -}}
+{{- if ne . "--device=cuda" -}}
+{{- $args = append $args . -}}
+{{- else -}}
+{{- range $values.devices -}}
+{{- $args = append $args (printf "--device=%s" .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $container "args" $args -}}
+{{- range $container.env -}}
+{{- if eq .name "NVIDIA_VISIBLE_DEVICES" -}}
+{{- $_ := set . "value" $values.visibleDevices -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What the manager's configuration file says; "": it has none. */}}
 {{- define "rgpu.managerConfig" -}}
 {{- if .Values.legacy.extender.enabled -}}
