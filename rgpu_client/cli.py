@@ -289,6 +289,16 @@ def _run_in_cluster(
 
     environment = _sized(arguments)
     loud = arguments.verbose or is_loud(environment)
+    lease = environment.pop("RGPU_LEASE", "")
+    if lease:
+        from rgpu_client.cluster.reserved import in_lease
+
+        joined = in_lease(manager, lease, environment, loud=loud)
+        if joined is not None:
+            chosen = on_paths(joined[1], joined[0], arguments.transport, loud)
+            _become(command, claimed(carried(chosen), program_name(command)))
+        # The next run that names the lease finds it by this name.
+        environment["RGPU_NAME"] = lease
     for left in reversed(range(_TRIES)):
         name = run_name(environment, program_name(command))
         placed = place_by_manager(manager, where, environment, arguments.wait, name=name, loud=loud)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rgpu_common.v1 import cluster_pb2, lease_pb2
 
 # The lease has its sizes; what the program's own session asks for could only contradict them.
-_SIZES = (
+SIZES = (
     "RGPU_MEMORY", "RGPU_SHARE", "RGPU_LIMIT", "RGPU_POLICY", "RGPU_PRIORITY", "RGPU_WEIGHT",
 )  # fmt: skip
 
@@ -153,7 +153,7 @@ def variables_of(
     parts: Sequence[cluster_pb2.PlacedOn],
 ) -> dict[str, str]:
     """Returns the variables of a program that uses the leases of a request."""
-    kept = {name: text for name, text in environment.items() if name not in _SIZES}
+    kept = {name: text for name, text in environment.items() if name not in SIZES}
     devices = [
         DeviceName(ordinal, part.address if len(parts) > 1 else "")
         for part in parts
@@ -229,12 +229,11 @@ def _describe(workload: Workload, profile: cluster_pb2.ProgramProfile) -> None:
 
 
 def _check_alone(environment: Mapping[str, str]) -> None:
-    for name, option in (("RGPU_LEASE", "--lease"), ("RGPU_DEVICE", "--device")):
-        if environment.get(name):
-            raise UsageError(
-                f"{option} or {name} names something of one server, and a manager chooses the "
-                f"server: leave {option} out, or name the server with --server"
-            )
+    if environment.get("RGPU_DEVICE"):
+        raise UsageError(
+            "--device or RGPU_DEVICE names something of one server, and a manager chooses the "
+            "server: leave --device out, or name the server with --server"
+        )
 
 
 def _here(environment: Mapping[str, str]) -> cluster_pb2.ProgramPlace:

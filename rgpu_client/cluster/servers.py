@@ -211,13 +211,19 @@ def servers_of(arguments: argparse.Namespace) -> Servers:
             )
         address = str(configured_server(arguments.server, os.environ))
         return Servers(address, (Server(address),))
+    whole = nodes_of(manager)
+    if node and whole.pool is not None:
+        server = _connected(_named(whole.pool, node))
+        return Servers(server.address, (server,), whole.pool, manager=str(manager))
+    return whole
+
+
+def nodes_of(manager: Endpoint) -> Servers:
+    """Returns the nodes of a manager's cluster; ServerError: it does not answer."""
     from rgpu_client.cluster.asking import ManagerClient
 
     with ManagerClient(manager) as client:
         pool = client.pool()
-    if node:
-        server = _connected(_named(pool, node))
-        return Servers(server.address, (server,), pool, manager=str(manager))
     there = [(Server(one.address, one.name), one.connected) for one in pool.nodes]
     return Servers(
         str(manager),

@@ -226,6 +226,44 @@ def test_cancel_ends_a_run_and_a_reservation(pair: Nodes) -> None:
     assert asked(pair, "cancel kept") == f"reservation {booked} was released\n"
 
 
+def test_runs_that_name_one_lease_share_it(pair: Nodes) -> None:
+    sizes = ("--memory", "32MiB", "--share", "10%")
+    address = pair.manager.address
+    with started(address, "--lease", "shared", *sizes) as one:
+        assert one.stdout is not None
+        assert one.stdout.readline() == f"{32 << 20}\n"
+        with started(address, "--lease", "shared", "-v") as two:
+            assert two.stdout is not None
+            assert two.stdout.readline() == f"{32 << 20}\n", "it has the sizes of the lease"
+            (lease,) = [one for one in all_leases(pair) if one["name"] == "shared"]
+            assert len(lease["session_ids"]) == 2
+            code, lines, said = ended(two)
+            assert (code, lines) == (0, ["right"]), said
+            assert f"joined (lease {lease['key']})" in said
+        assert ended(one)[:2] == (0, ["right"])
+    wait_until(lambda: not any(one["name"] == "shared" for one in all_leases(pair)), 30)
+
+
+def test_a_lease_of_several_cards_is_joined_as_it_is(pair: Nodes) -> None:
+    cards = ("--cards", "2", "--across-nodes", "--memory", "16MiB", "--share", "5%")
+    with started(pair.manager.address, "--lease", "both", *cards) as one:
+        assert one.stdout is not None
+        assert one.stdout.readline()
+        with started(pair.manager.address, "--lease", "both", source=SHOWS) as two:
+            lines, _ = two.communicate(timeout=60)
+        held = [one for one in all_leases(pair) if one["name"] == "both"]
+        assert len(held) == 2
+        assert lines.split() == [min(str(one["key"]) for one in held), "2"]
+        assert ended(one)[:2] == (0, ["right"])
+
+
+# The lease and the number of devices that it was told.
+SHOWS = """
+import os
+print(os.environ["RGPU_LEASE"], len(os.environ["RGPU_DEVICE"].split(",")))
+"""
+
+
 def all_leases(nodes: Nodes) -> list[dict[str, Any]]:
     return [lease for name in RACKS for lease in nodes.leases(name)]
 
