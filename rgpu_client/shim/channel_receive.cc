@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "rgpu_client/shim/channel.h"
+#include "rgpu_client/shim/interrupts.h"
 #include "rgpu_client/shim/pump.h"
 #include "rgpu_common/native/base/clock.h"
 
@@ -17,6 +18,7 @@ using wire::FrameHeader;
 // done() is evaluated with receive_mutex_.
 template <typename Done>
 void Channel::ReadUntil(std::condition_variable& wake, Done done) {
+  const Waits waits;
   std::unique_lock lock(receive_mutex_);
   while (!done() && !lost_) {
     if (leading_) {

@@ -16,6 +16,7 @@
 #include "rgpu_client/shim/flusher.h"
 #include "rgpu_client/shim/graphs/graphs.h"
 #include "rgpu_client/shim/host_functions.h"
+#include "rgpu_client/shim/interrupts.h"
 #include "rgpu_client/shim/paged/active.h"
 #include "rgpu_client/shim/paged/fault_handler.h"
 #include "rgpu_client/shim/pump.h"
@@ -203,6 +204,7 @@ CUresult TryToOpen() {
   }
   NewThreadGeneration();
   PublishSessions(sessions);
+  WatchInterrupts();
   static const bool registered = atexit(&OnExit) == 0;
   static_cast<void>(registered);
   return CUDA_SUCCESS;

@@ -12,6 +12,12 @@ uint64_t NowNs() {
   return static_cast<uint64_t>(now.tv_sec) * 1000000000U + static_cast<uint64_t>(now.tv_nsec);
 }
 
+uint64_t CoarseNowNs() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000U + static_cast<uint64_t>(now.tv_nsec);
+}
+
 int Deadline::left_ms() const {
   if (never()) return -1;
   const uint64_t now = NowNs();
