@@ -12,7 +12,7 @@ from rgpu_cluster.core.request import Mode, Profile
 from rgpu_cluster.kubernetes.names import GROUP, VERSION
 from rgpu_common.errors import UnitError
 from rgpu_common.sharing import MAX_PRIORITY, MAX_WEIGHT, SharePolicy, parse_policy
-from rgpu_common.units import parse_bytes, parse_share
+from rgpu_common.units import PPM, parse_bytes, parse_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,6 +56,12 @@ class Parameters:
     max_per_zone: int = 0
     one_node: bool = True
     bandwidth_bps: int = 0
+
+    def limit_of(self, share_ppm: int) -> int:
+        """Returns the cap on a share: without a limit and a policy it is the share."""
+        if self.limit_ppm is not None:
+            return self.limit_ppm
+        return share_ppm if self.policy in (None, SharePolicy.FIXED) else PPM
 
 
 def parameters_of(*layers: Mapping[str, Any]) -> Parameters:
