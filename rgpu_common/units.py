@@ -185,6 +185,12 @@ def format_share(ppm: int) -> str:
     return f"{ppm / (PPM // 100):.4f}".rstrip("0").rstrip(".") + "%"
 
 
+def format_part(ppm: int) -> str:
+    """Returns a measured part in percent, rounded as the page shows it: 90%, 2.5%."""
+    percent = ppm / (PPM // 100)
+    return f"{percent:.0f}%" if percent >= 10 or not ppm else f"{percent:.1f}%"
+
+
 def format_seconds(seconds: float) -> str:
     """Returns a duration with a unit that suits its size."""
     for name, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):

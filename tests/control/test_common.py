@@ -33,6 +33,7 @@ from rgpu_common.units import (
     Memory,
     format_bytes,
     format_seconds,
+    format_part,
     format_share,
     parse_bytes,
     parse_memory,
@@ -176,6 +177,8 @@ def test_quantities_are_written_for_people() -> None:
         "2 GiB",
     ]
     assert [format_share(n) for n in (0, 125_000, 1_000_000)] == ["0%", "12.5%", "100%"]
+    measured = (0, 24_987, 99_400, 901_982, 1_000_000)
+    assert [format_part(n) for n in measured] == ["0%", "2.5%", "9.9%", "90%", "100%"]
     assert [format_seconds(s) for s in (2, 0.0015, 2e-6, 5e-9)] == [
         "2.0 s",
         "1.5 ms",
