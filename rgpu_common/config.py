@@ -12,7 +12,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rgpu_common.errors import ConfigError, UsageError
-from rgpu_common.units import MAX_BYTES, parse_bytes, parse_share, parse_total_share, plain
+from rgpu_common.units import (
+    MAX_BYTES,
+    check_bare,
+    parse_bytes,
+    parse_share,
+    parse_total_share,
+    plain,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,20 +105,27 @@ class Table:
             raise self._bad(key, value, 'bytes, such as 1000 or "512MiB"')
         return self._quantity(key, lambda: parse_bytes(value, whole_bytes))
 
+    def memory(self, key: str, default: str | int) -> int:
+        """Like `size`, for the memory of a lease or a tenant: a bare number is not so small."""
+        value, size = self._data.get(key, default), self.size(key, default)
+        self._quantity(key, lambda: check_bare(str(value), size))
+        return size
+
     def size_text(self, key: str, default: str) -> str:
         """Like `size`, but returns the text ("2GiB", "25%"), because the whole is not known yet."""
         value = self._take(key, default)
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            self._quantity(key, lambda: check_bare(str(value), value))
             return str(value)
         if not isinstance(value, str):
-            raise self._bad(key, value, 'bytes, such as 1000 or "512MiB", or a part such as "25%"')
-        self._quantity(key, lambda: parse_bytes(value, MAX_BYTES))
+            raise self._bad(key, value, 'bytes, such as "512MiB", or a part such as "25%"')
+        self._quantity(key, lambda: check_bare(value, parse_bytes(value, MAX_BYTES)))
         return value
 
-    def optional_size(self, key: str) -> int | None:
-        """Like `size`, but returns None if the key is absent."""
+    def optional_memory(self, key: str) -> int | None:
+        """Like `memory`, but returns None if the key is absent."""
         if key in self._data:
-            return self.size(key, 0)
+            return self.memory(key, 0)
         self._known.append(key)
         return None
 

@@ -150,14 +150,14 @@ class Size(Kind[int]):
         return str(value)
 
 
-class MaybeSize(Kind["int | None"]):
-    """Bytes; None if the key is absent."""
+class MaybeMemory(Kind["int | None"]):
+    """Bytes of memory; None if the key is absent."""
 
     accepted = "bytes"
 
     def read(self, table: Table, name: str, default: int | None) -> int | None:
         del default
-        return table.optional_size(name)
+        return table.optional_memory(name)
 
 
 class SizeOrPart(Kind[str]):
