@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import sys
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rgpu_common.errors import ConfigError, UsageError
@@ -23,7 +24,6 @@ from rgpu_common.units import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -42,14 +42,20 @@ def read_toml(path: Path) -> Table:
         raise ConfigError(f"{path}: cannot be read: {reason}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: is not TOML: {error}") from None
-    return Table(data, str(path))
+    return Table(data, str(path), folder=path.absolute().parent)
 
 
 class Table:
-    """One table of a file. A method may read a key only once. A bad value raises ConfigError."""
+    """One table of a file. A method may read a key only once. A bad value raises ConfigError.
 
-    def __init__(self, data: dict[str, Any], source: str, path: str = "") -> None:
+    folder: that of the file, from which relative paths in it lead.
+    """
+
+    def __init__(
+        self, data: dict[str, Any], source: str, path: str = "", folder: Path | None = None
+    ) -> None:
         self._data = dict(data)
+        self._folder = folder
         self._source = source
         self._path = path
         self._known: list[str] = []
@@ -60,6 +66,16 @@ class Table:
         if isinstance(value, str):
             return value
         raise self._bad(key, value, "a string")
+
+    def path(self, key: str, default: str, words: tuple[str, ...] = ()) -> str:
+        """Reads the path of a file or a folder and returns it absolute. "" and `words` stay as they
+        are.
+        """
+        there = key in self._data
+        text = self.text(key, default)
+        if not (there and text and self._folder is not None) or text in words:
+            return text
+        return str(self._folder / Path(text).expanduser())
 
     def texts(self, key: str, default: list[str]) -> list[str]:
         """Reads a list of strings."""
@@ -184,14 +200,15 @@ class Table:
         value = self._take(key, {})
         if not isinstance(value, dict):
             raise self._bad(key, value, f"a table [{self._name(key)}]")
-        return Table(value, self._source, self._name(key))
+        return Table(value, self._source, self._name(key), self._folder)
 
     def rows(self, key: str) -> list[Table]:
         """Reads a list of tables [[key]]. Returns an empty list if the key is absent."""
         value = self._take(key, [])
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise self._bad(key, value, f"a list of tables [[{self._name(key)}]]")
-        return [Table(item, self._source, self._name(key)) for item in value]
+        name = self._name(key)
+        return [Table(item, self._source, name, self._folder) for item in value]
 
     def instant(self, key: str) -> float | None:
         """Reads a date with time and zone and returns seconds since 1970; None if it is absent."""
