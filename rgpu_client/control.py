@@ -11,6 +11,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 
+from rgpu_client.session.claim import SILENT_SECONDS
 from rgpu_common.channels import open_channel
 from rgpu_common.closing import Closing
 from rgpu_common.credentials import call_metadata
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from rgpu_common.endpoints import Endpoint
     from rgpu_common.sharing import SharePolicy
 
-TIMEOUT_SECONDS = 10.0
+TIMEOUT_SECONDS = SILENT_SECONDS
 _LOOK_SECONDS = 1.0
 
 

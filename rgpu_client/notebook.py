@@ -17,7 +17,7 @@ from rgpu_client.session.launch import api_server
 from rgpu_common.clock import MonotonicClock
 from rgpu_common.errors import RgpuError
 from rgpu_common.texts import one_line
-from rgpu_common.units import PPM, format_bytes, format_share
+from rgpu_common.units import PPM, format_bytes, format_part, format_share
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +75,7 @@ class Line:
         return {"text/plain": self.text(), "text/html": f'<div style="{_STYLE}">{html}</div>'}
 
     def _parts(self) -> list[str]:
-        share = f"share {format_share(self.share_ppm)}"
+        share = f"share {format_part(self.share_ppm)}"
         if self.request_ppm:
             share += f" ({format_share(self.request_ppm)} guaranteed)"
         memory = f"memory {format_bytes(self.used_bytes)} of {format_bytes(self.limit_bytes)}"
@@ -142,9 +142,9 @@ def _line(lease: LeaseNow, device: str, path: str) -> Line:
     elif lease.compiling:
         note = "compiling"
     elif lease.throttled_ppm > PPM // 10:
-        note = f"at its limit for {format_share(lease.throttled_ppm)} of the last second"
+        note = f"at its limit for {format_part(lease.throttled_ppm)} of the last second"
     elif lease.waiting_ppm > PPM // 10:
-        note = f"waited {format_share(lease.waiting_ppm)} of the last second for others"
+        note = f"waited {format_part(lease.waiting_ppm)} of the last second for others"
     return Line(
         device=device,
         path=path,

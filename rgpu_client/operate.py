@@ -307,7 +307,7 @@ def _node_words(server: Server, node: node_pb2.Node) -> str:
 
 # rgpu tenants
 
-_TENANT_TITLES = ("tenant", "model", "owns>", "holds>", "borrows>", "idle>", "leases>")
+_TENANT_TITLES = ("tenant", "model", "owns>", "ceiling>", "holds>", "borrows>", "idle>", "leases>")
 _TENANT_DROPPED = ("idle", "model", "borrows")
 
 
@@ -331,12 +331,22 @@ def _tenant_row(quota: node_pb2.TenantQuota) -> tuple[str, ...]:
     return (
         quota.tenant,
         quota.model,
-        _amount(quota.owned) if quota.HasField("owned") else "no ceiling",
+        _amount(quota.owned) if quota.HasField("owned") else "no quota",
+        _ceiling(quota),
         _amount(quota.held),
         _amount(quota.borrowed),
         _amount(quota.idle) if quota.HasField("owned") else "",
         str(quota.leases),
     )
+
+
+def _ceiling(quota: node_pb2.TenantQuota) -> str:
+    words = []
+    if quota.HasField("ceiling_share_ppm"):
+        words.append(format_share(quota.ceiling_share_ppm))
+    if quota.HasField("ceiling_memory_bytes"):
+        words.append(format_bytes(quota.ceiling_memory_bytes))
+    return " ".join(words) or "none"
 
 
 def _amount(amount: node_pb2.Amount) -> str:

@@ -19,7 +19,7 @@ from rgpu_common.clusters import check_run_name
 from rgpu_common.endpoints import DEFAULT_PORT, Endpoint, TcpEndpoint, parse_endpoint
 from rgpu_common.errors import UsageError
 from rgpu_common.sharing import parse_policy
-from rgpu_common.units import PPM, parse_share, plain
+from rgpu_common.units import PPM, parse_share, plain, spell_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -118,7 +118,7 @@ def _memory(value: str | int) -> str:
     text = _digits(value)
     size = parse_limit_of_memory(text)
     # A percentage stays one, because only the server knows the device's memory.
-    return text.replace(" ", "") if size.ppm else str(size.bytes)
+    return text.replace(" ", "") if size.ppm else spell_bytes(size.bytes)
 
 
 def _fraction(ppm: int) -> str:

@@ -9,14 +9,21 @@ from __future__ import annotations
 import difflib
 import sys
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rgpu_common.errors import ConfigError, UsageError
-from rgpu_common.units import MAX_BYTES, parse_bytes, parse_share, parse_total_share, plain
+from rgpu_common.units import (
+    MAX_BYTES,
+    check_bare,
+    parse_bytes,
+    parse_share,
+    parse_total_share,
+    plain,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -35,14 +42,20 @@ def read_toml(path: Path) -> Table:
         raise ConfigError(f"{path}: cannot be read: {reason}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: is not TOML: {error}") from None
-    return Table(data, str(path))
+    return Table(data, str(path), folder=path.absolute().parent)
 
 
 class Table:
-    """One table of a file. A method may read a key only once. A bad value raises ConfigError."""
+    """One table of a file. A method may read a key only once. A bad value raises ConfigError.
 
-    def __init__(self, data: dict[str, Any], source: str, path: str = "") -> None:
+    folder: that of the file, from which relative paths in it lead.
+    """
+
+    def __init__(
+        self, data: dict[str, Any], source: str, path: str = "", folder: Path | None = None
+    ) -> None:
         self._data = dict(data)
+        self._folder = folder
         self._source = source
         self._path = path
         self._known: list[str] = []
@@ -53,6 +66,16 @@ class Table:
         if isinstance(value, str):
             return value
         raise self._bad(key, value, "a string")
+
+    def path(self, key: str, default: str, words: tuple[str, ...] = ()) -> str:
+        """Reads the path of a file or a folder and returns it absolute. "" and `words` stay as they
+        are.
+        """
+        there = key in self._data
+        text = self.text(key, default)
+        if not (there and text and self._folder is not None) or text in words:
+            return text
+        return str(self._folder / Path(text).expanduser())
 
     def texts(self, key: str, default: list[str]) -> list[str]:
         """Reads a list of strings."""
@@ -98,20 +121,27 @@ class Table:
             raise self._bad(key, value, 'bytes, such as 1000 or "512MiB"')
         return self._quantity(key, lambda: parse_bytes(value, whole_bytes))
 
+    def memory(self, key: str, default: str | int) -> int:
+        """Like `size`, for the memory of a lease or a tenant: a bare number is not so small."""
+        value, size = self._data.get(key, default), self.size(key, default)
+        self._quantity(key, lambda: check_bare(str(value), size))
+        return size
+
     def size_text(self, key: str, default: str) -> str:
         """Like `size`, but returns the text ("2GiB", "25%"), because the whole is not known yet."""
         value = self._take(key, default)
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            self._quantity(key, lambda: check_bare(str(value), value))
             return str(value)
         if not isinstance(value, str):
-            raise self._bad(key, value, 'bytes, such as 1000 or "512MiB", or a part such as "25%"')
-        self._quantity(key, lambda: parse_bytes(value, MAX_BYTES))
+            raise self._bad(key, value, 'bytes, such as "512MiB", or a part such as "25%"')
+        self._quantity(key, lambda: check_bare(value, parse_bytes(value, MAX_BYTES)))
         return value
 
-    def optional_size(self, key: str) -> int | None:
-        """Like `size`, but returns None if the key is absent."""
+    def optional_memory(self, key: str) -> int | None:
+        """Like `memory`, but returns None if the key is absent."""
         if key in self._data:
-            return self.size(key, 0)
+            return self.memory(key, 0)
         self._known.append(key)
         return None
 
@@ -170,14 +200,15 @@ class Table:
         value = self._take(key, {})
         if not isinstance(value, dict):
             raise self._bad(key, value, f"a table [{self._name(key)}]")
-        return Table(value, self._source, self._name(key))
+        return Table(value, self._source, self._name(key), self._folder)
 
     def rows(self, key: str) -> list[Table]:
         """Reads a list of tables [[key]]. Returns an empty list if the key is absent."""
         value = self._take(key, [])
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise self._bad(key, value, f"a list of tables [[{self._name(key)}]]")
-        return [Table(item, self._source, self._name(key)) for item in value]
+        name = self._name(key)
+        return [Table(item, self._source, name, self._folder) for item in value]
 
     def instant(self, key: str) -> float | None:
         """Reads a date with time and zone and returns seconds since 1970; None if it is absent."""

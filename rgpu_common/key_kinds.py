@@ -34,23 +34,25 @@ class Text(Kind[str]):
         return table.text(name, default)
 
 
-class Folder(Text):
-    """The path of a folder."""
-
-    accepted = "path of a folder"
-
-
 class File(Text):
-    """The path of a file, which becomes absolute."""
+    """The path of a file. A relative one leads from the folder of the configuration file; that of
+    an option from the working folder.
+    """
 
     accepted = "path of a file"
 
     def read(self, table: Table, name: str, default: str) -> str:
-        return _absolute(super().read(table, name, default))
+        return table.path(name, default)
 
     def said(self, option: Option, value: Any) -> str:
         del option
-        return _absolute(value)
+        return str(Path(value).expanduser().absolute()) if value else ""
+
+
+class Folder(File):
+    """The path of a folder, as that of a file."""
+
+    accepted = "path of a folder"
 
 
 class Texts(Kind["tuple[str, ...]"]):
@@ -150,14 +152,14 @@ class Size(Kind[int]):
         return str(value)
 
 
-class MaybeSize(Kind["int | None"]):
-    """Bytes; None if the key is absent."""
+class MaybeMemory(Kind["int | None"]):
+    """Bytes of memory; None if the key is absent."""
 
     accepted = "bytes"
 
     def read(self, table: Table, name: str, default: int | None) -> int | None:
         del default
-        return table.optional_size(name)
+        return table.optional_memory(name)
 
 
 class SizeOrPart(Kind[str]):
@@ -213,7 +215,3 @@ class Choice(Kind[T]):
 
     def _word(self, value: T) -> str:
         return next(word for word, meant in self.meanings.items() if meant == value)
-
-
-def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().absolute()) if path else ""

@@ -19,9 +19,12 @@ MAX_DEVICES = 100_000
 _NUMBER = re.compile(r" *([0-9]+(?:\.[0-9]+)?|\.[0-9]+) *([A-Za-z-]*|%) *", re.ASCII)
 # One unit of GPUManager's vcuda-memory.
 VMEM_BYTES = 256 << 20
+# A bare number below this is hardly meant in bytes: no program runs in so little memory.
+_LEAST_BARE_BYTES = 1_000_000
 _FACTORS = {
     "": 1,
     "b": 1,
+    "B": 1,
     "kb": 10**3,
     "mb": 10**6,
     "gb": 10**9,
@@ -30,14 +33,27 @@ _FACTORS = {
     "mib": 1 << 20,
     "gib": 1 << 30,
     "tib": 1 << 40,
+    # Kubernetes writes Mi, and M for powers of 1000. Docker writes m for powers of 1024.
+    "ki": 1 << 10,
+    "mi": 1 << 20,
+    "gi": 1 << 30,
+    "ti": 1 << 40,
+    "k": 1 << 10,
+    "m": 1 << 20,
+    "g": 1 << 30,
+    "t": 1 << 40,
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
     "vmem": VMEM_BYTES,
     "vcuda-memory": VMEM_BYTES,
 }
-_WHOLE = ("", "b", "vmem", "vcuda-memory")
+_WHOLE = ("", "b", "B", "vmem", "vcuda-memory")
 _CORES = ("vcore", "vcuda-core")
 _BINARY = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _ACCEPTED_BYTES = (
-    "a number of bytes such as 1000, 512MiB, 2GiB or 1.5GB, or 8vmem (units of 256 MiB)"
+    "a number of bytes such as 512MiB, 2Gi, 2g (2 GiB), 1.5GB or 1000B, or 8vmem (units of 256 MiB)"
 )
 _ACCEPTED_PARTS = ", or a percentage such as 25%"
 _ACCEPTED_SHARES = (
@@ -66,7 +82,30 @@ def parse_memory(text: str) -> Memory:
     """
     if text.rstrip().endswith("%"):
         return Memory(ppm=parse_bytes(text, PPM))
-    return Memory(bytes=_bytes(text, None, _ACCEPTED_BYTES + _ACCEPTED_PARTS))
+    size = _bytes(text, None, _ACCEPTED_BYTES + _ACCEPTED_PARTS)
+    check_bare(text, size)
+    return Memory(bytes=size)
+
+
+def parse_memory_bytes(text: str) -> int:
+    """Like `parse_memory`, where no percentage can be meant."""
+    size = parse_bytes(text)
+    check_bare(text, size)
+    return size
+
+
+def check_bare(text: str, size: int) -> None:
+    """UnitError for a size of memory in so few bytes that another unit is meant."""
+    if 0 < size < _LEAST_BARE_BYTES and text.strip(" ").isdigit():
+        raise UnitError(
+            f"{text!r} is {counted(size, 'byte')}, which no program can use: did you mean "
+            f"{size}MiB? Bytes are written {size}B"
+        )
+
+
+def spell_bytes(count: int) -> str:
+    """Returns a number of bytes as `parse_memory` reads it back."""
+    return str(count) if count >= _LEAST_BARE_BYTES else f"{count}B"
 
 
 def parse_bytes(text: str, whole_bytes: int | None = None) -> int:
@@ -83,7 +122,7 @@ def _bytes(text: str, whole_bytes: int | None, accepted: str) -> int:
     match = _NUMBER.fullmatch(text)
     if match is None:
         raise UnitError(f"{text!r} is not {accepted}")
-    number, unit = _decimal(match[1]), match[2].lower()
+    number, unit = _decimal(match[1]), match[2] if len(match[2]) == 1 else match[2].lower()
     if unit == "%":
         if not whole_bytes:
             raise UnitError(f"{text!r} is not {accepted}")
@@ -183,6 +222,12 @@ def counted(count: int, what: str) -> str:
 def format_share(ppm: int) -> str:
     """Returns a share in percent without trailing zeros: 40%, 12.5%."""
     return f"{ppm / (PPM // 100):.4f}".rstrip("0").rstrip(".") + "%"
+
+
+def format_part(ppm: int) -> str:
+    """Returns a measured part in percent, rounded as the page shows it: 90%, 2.5%."""
+    percent = ppm / (PPM // 100)
+    return f"{percent:.0f}%" if percent >= 10 or not ppm else f"{percent:.1f}%"
 
 
 def format_seconds(seconds: float) -> str:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from rgpu_common.endpoints import TcpEndpoint
 from rgpu_common.errors import ConfigError, UsageError
-from rgpu_common.key_kinds import Flag, Folder, Integer, Seconds, Size, SizeOrPart, Text
+from rgpu_common.key_kinds import Flag, Folder, Integer, Seconds, Size, SizeOrPart
 from rgpu_common.keys import Option, key, part
 from rgpu_common.units import MAX_BYTES, parse_bytes
 from rgpu_server.agent.settings import Cluster
 from rgpu_server.config_kinds import (
+    Cgroup,
     Devices,
     DeviceSpec,
     Each,
@@ -244,7 +245,7 @@ class ServerConfig:
         "How many bytes of a worker's output are copied to the log.",
     )  # fmt: skip
     cgroup: str = key(
-        "workers.cgroup", Text(), "auto",
+        "workers.cgroup", Cgroup(), "auto",
         'Where each worker gets a memory cgroup: `"auto"` (where systemd has delegated one to the '
         'server), `"off"`, or a folder '
         "([ceiling](../explanation/quotas-memory.md"

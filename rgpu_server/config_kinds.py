@@ -164,6 +164,13 @@ class Timing(Text):
         return timing
 
 
+class Cgroup(Text):
+    """ "auto", "off", or the path of a folder."""
+
+    def read(self, table: Table, name: str, default: str) -> str:
+        return table.path(name, default, words=("auto", "off"))
+
+
 class Pools(Kind["dict[str, tuple[int, ...]]"]):
     """A table: name of a pool -> ordinals of its devices."""
 

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 _TITLE = "## Configuration file"
 _INTRO = """
 `rgpu serve --config FILE` reads a file in TOML. A key that is not listed here is an error, as is a
-value out of range. An option of the command line wins over its key. Sizes are bytes, `"512MiB"` or
-`"2GiB"` ([units](units.md)). `make gen` writes these tables from the classes in
+value out of range. An option of the command line wins over its key. A relative path in the file
+leads from the file's folder, one on the command line from the working folder. Sizes are bytes,
+`"512MiB"` or `"2GiB"` ([units](units.md)). `make gen` writes these tables from the classes in
 `rgpu_server/config.py`.
 """
 # Table of the file -> what it is about. The empty name is the file's root.

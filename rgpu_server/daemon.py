@@ -54,7 +54,7 @@ from rgpu_server.tokens.link import TokenLink
 from rgpu_server.tokens.protocol import Setup
 from rgpu_server.web.opening import WebDoor, server_pages
 from rgpu_server.workers.compiler import Compilers
-from rgpu_server.workers.groups import describe
+from rgpu_server.workers.groups import ceiling_of, describe
 from rgpu_server.workers.kernel_cache import forget_passing, kernel_cache
 from rgpu_server.workers.pages import warm_up
 from rgpu_server.workers.process import first_report
@@ -372,7 +372,7 @@ def serve(config: ServerConfig, remarks: Sequence[str] = ()) -> None:
 
     async def main() -> None:
         daemon = Daemon(config, inventory, isolation)
-        await daemon.run(lambda bound: _announce(inventory, bound, remarks))
+        await daemon.run(lambda bound: _announce(config, inventory, bound, remarks))
 
     run_loop(main)
 
@@ -386,15 +386,21 @@ def first_reports(inventory: Inventory) -> Iterator[tuple[Process, str]]:
     yield Process.RESPONDER, responder_report()
 
 
-def _announce(inventory: Inventory, bound: Sequence[Endpoint], remarks: Sequence[str]) -> None:
+def _announce(
+    config: ServerConfig, inventory: Inventory, bound: Sequence[Endpoint], remarks: Sequence[str]
+) -> None:
     devices = ", ".join(str(facts) for facts in inventory.facts.values())
     print(f"rgpu: serving {devices} on {', '.join(str(e) for e in bound)}", flush=True)
     for remark in remarks:
         log.info("%s", remark)
-    for kind, options in inventory.options.items():
-        arrays = bool(seam_of(kind))
-        ceiling = describe(options.groups, emulated=options.emulated, arrays=arrays)
-        log.info("%s workers: %s", kind, ceiling)
+    ceilings = {
+        kind: ceiling_of(
+            emulated=one.emulated, arrays=bool(seam_of(kind)), grouped=one.groups is not None
+        )
+        for kind, one in inventory.options.items()
+    }
+    groups = next(iter(inventory.options.values())).groups  # all workers have the same
+    log.info("%s", describe(groups, ceilings, off=config.cgroup == "off"))
 
 
 def run_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import secrets
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 
+from rgpu_client.session.claim import SILENT_SECONDS
 from rgpu_common.channels import open_channel
 from rgpu_common.closing import Closing
 from rgpu_common.credentials import call_metadata
@@ -33,7 +35,7 @@ _ANSWER_SECONDS = 60.0
 # How long a manager may be away: while a request waits in line, and otherwise.
 _PATIENT_SECONDS, _OUTAGE_SECONDS = 900.0, 20.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
-_CALL_SECONDS = 10.0
+_CALL_SECONDS = SILENT_SECONDS
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN)
 
 
@@ -50,10 +52,20 @@ class ManagerClient(Closing):
         self._metadata = call_metadata(os.environ)
         # Kept, because a call that nobody holds is cancelled.
         self._stays: Any = None
+        # Whether what listens there has ever spoken, and whether it has on this channel.
+        self._heard, self._reached = threading.Event(), threading.Event()
         self._open()
 
     def _open(self) -> None:
         self._channel = open_channel(self._manager, os.environ)
+        self._reached = reached = threading.Event()
+
+        def hear(state: grpc.ChannelConnectivity) -> None:
+            if state is grpc.ChannelConnectivity.READY:
+                reached.set()
+                self._heard.set()
+
+        self._channel.subscribe(hear)
         self._stub = cluster_pb2_grpc.ManagerServiceStub(self._channel)
 
     def close(self) -> None:
@@ -130,7 +142,8 @@ class ManagerClient(Closing):
                 self._channel.close()
                 self._open()
         except BaseException:
-            self.withdraw(request.request_id)
+            if self._heard.is_set():
+                self.withdraw(request.request_id)
             raise
 
     def _follow(
@@ -138,9 +151,10 @@ class ManagerClient(Closing):
     ) -> cluster_pb2.PlacedAt | None:
         """Returns None if the manager is away; errors as `submit`."""
         left = None if math.isinf(until) else max(until - time.monotonic(), 0.001)
-        why = ""
+        why, silent = "", None
         try:
             self._stays = self._stub.Submit(request, timeout=left, metadata=self._metadata)
+            silent = self._cancelled_in_silence(self._stays)
             for state in self._stays:
                 away.back()
                 if state.HasField("placed"):
@@ -151,12 +165,34 @@ class ManagerClient(Closing):
                 why, request.ticket = state.waiting.sentence, state.waiting.ticket
                 progress(state.waiting)
         except grpc.RpcError as error:
+            if not self._reached.is_set() and error.code() is grpc.StatusCode.CANCELLED:
+                away.silent(self._silence())
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise NoSessionError(_too_late(request, why)) from None
             if error.code() not in _AWAY:
                 raise NoSessionError(self._sentence(error)) from None
             away.gone(self._sentence(error))
+        finally:
+            if silent is not None:
+                silent.cancel()
         return None
+
+    def _cancelled_in_silence(self, call: Any) -> threading.Timer:
+        """Cancels the call if what listens there takes the connection and never says anything."""
+
+        def look() -> None:
+            if not self._reached.is_set():
+                call.cancel()
+
+        timer = threading.Timer(_CALL_SECONDS, look)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def _silence(self) -> str:
+        return (
+            f"the manager at {self._manager} did not answer within {_CALL_SECONDS:g} s; see its log"
+        )
 
     def _call(
         self, method: Callable[..., Any], request: Any, seconds: float = _CALL_SECONDS
@@ -174,7 +210,7 @@ class ManagerClient(Closing):
                 "with --server, and a manager with --manager or RGPU_MANAGER"
             )
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return f"the manager at {self._manager} does not answer; see its log"
+            return self._silence()
         if code in _AWAY:
             return (
                 f"no manager answers at {self._manager}: start one with `rgpu manager`, or name "
@@ -192,6 +228,12 @@ class _Away:
 
     def back(self) -> None:
         self._since = None
+
+    def silent(self, sentence: str) -> None:
+        """As `gone`, for a manager that has said nothing: only who waits in line is patient."""
+        if self._most < _PATIENT_SECONDS:
+            raise NoSessionError(sentence)
+        self.gone(sentence)
 
     def gone(self, sentence: str) -> None:
         """NoSessionError if it has been away for too long."""

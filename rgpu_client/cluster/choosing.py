@@ -206,7 +206,7 @@ def _request(wanted: Wanted, environment: Mapping[str, str], home: str) -> Reque
         memory_bytes=0 if wanted.whole else sizes.memory.bytes,
         memory_ppm=PPM if wanted.whole else memory_ppm,
         cards=wanted.cards,
-        limit_ppm=PPM if wanted.whole else sizes.limit_ppm or PPM,
+        limit_ppm=None if wanted.whole else sizes.limit_ppm or None,
         whole=wanted.whole,
         model=wanted.model,
         pool=wanted.pool,

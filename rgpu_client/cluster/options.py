@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rgpu_client.device_names import MAX_DEVICES
 from rgpu_common.errors import UsageError
 from rgpu_common.mig import check_profile
-from rgpu_common.units import format_share, parse_bytes, parse_share
+from rgpu_common.units import format_share, parse_memory_bytes, parse_share
 
 if TYPE_CHECKING:
     import argparse
@@ -147,7 +147,7 @@ def wanted(arguments: argparse.Namespace) -> Wanted:
         model=arguments.model or "",
         pool=arguments.pool or "",
         least_ppm=_least("--min-share", arguments.min_share, parse_share),
-        least_bytes=_least("--min-memory", arguments.min_memory, parse_bytes),
+        least_bytes=_least("--min-memory", arguments.min_memory, parse_memory_bytes),
         across=_across(arguments),
         max_per=_max_per(arguments),
         mig=_profile(arguments.mig),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rgpu_client.control import ControlClient
 from rgpu_client.demo.show import MIB, Part, check_needs, grant, run_part, server
 from rgpu_common.tables import table
-from rgpu_common.units import PPM, format_bytes, format_share
+from rgpu_common.units import PPM, format_bytes, format_part, format_share
 
 if TYPE_CHECKING:
     from rgpu_common.endpoints import Endpoint
@@ -107,7 +107,7 @@ def _summary(parts: list[Part], shares: dict[str, float], last: dict[str, LeaseN
             (
                 part.title,
                 format_share(part.share_ppm),
-                format_share(round(got * PPM)),
+                format_part(round(got * PPM)),
                 format_bytes(lease.memory_limit_bytes),
                 format_bytes(lease.memory_peak_bytes),
                 "as expected" if fair else "NOT as expected",

@@ -182,6 +182,8 @@ def _raw_terminal() -> Iterator[int]:
         signal.SIGWINCH: signal.signal(signal.SIGWINCH, lambda _n, _f: None),
         signal.SIGTERM: signal.signal(signal.SIGTERM, _interrupt),
     }
+    told = sys.unraisablehook
+    sys.unraisablehook = lambda lost: None if _is_interrupt(lost) else told(lost)
     try:
         tty.setcbreak(keyboard)
         sys.stdout.write(_ENTER)
@@ -194,9 +196,15 @@ def _raw_terminal() -> Iterator[int]:
         termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
         for number, handler in handlers.items():
             signal.signal(number, handler)
+        sys.unraisablehook = told
         signal.set_wakeup_fd(woken)
         os.close(wakes)
         os.close(wake)
+
+
+def _is_interrupt(lost: sys.UnraisableHookArgs) -> bool:
+    """True for Ctrl-C where Python cannot raise it. `_waits` hears of it by the descriptor."""
+    return isinstance(lost.exc_value, KeyboardInterrupt)
 
 
 def _interrupt(_number: int, _frame: object) -> None:

@@ -24,7 +24,7 @@ _CLEAR = "\r\x1b[K"
 
 def claimed(environment: Mapping[str, str], program: str, wait: float = 0.0) -> dict[str, str]:
     """Returns `environment` with the lease of the run in RGPU_LEASE; errors as `claim_each`."""
-    line = InLine(sys.stderr)
+    line = InLine(sys.stderr, environment.get("RGPU_SERVER", ""))
     try:
         first = claim_each(environment, program, wait, line.show)[0]
     finally:
@@ -45,7 +45,7 @@ class GivenUpError(Exception):
 
 def claim_shown(environment: Mapping[str, str], program: str, patience: Patience) -> Held:
     """Claims a lease and shows the place in line meanwhile; errors as `claim`, and GivenUpError."""
-    line = InLine(sys.stderr)
+    line = InLine(sys.stderr, environment.get("RGPU_SERVER", ""))
 
     def progress(place: Place | None) -> None:
         if patience.given_up():
@@ -74,11 +74,12 @@ def wait_seconds(text: str) -> float:
 
 class InLine:
     """Shows the place in line on a stream, with the reason. On a terminal it redraws one line;
-    elsewhere it writes a line for each change.
+    elsewhere it writes a line for each change. server: the one that is asked; "": several.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, server: str = "") -> None:
         self._stream = stream
+        self._server = f"the server at {server}" if server else "the servers"
         self._tty = stream.isatty()
         self._asked = time.monotonic()
         self._begun = self._drawn = 0.0
@@ -98,7 +99,7 @@ class InLine:
         elif not self._text:
             if now - self._asked < _SILENT_SECONDS:
                 return
-            self._begun, self._text = self._asked, "rgpu: waiting for the server to answer"
+            self._begun, self._text = self._asked, f"rgpu: waiting for {self._server} to answer"
             if not self._tty:
                 self._write(f"{self._text}\n")
         elif now - self._drawn < _REDRAW_SECONDS:

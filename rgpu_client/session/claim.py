@@ -12,6 +12,7 @@ import functools
 import math
 import os
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from rgpu_client.session.greeting import hello_of, run_name
@@ -31,8 +32,12 @@ if TYPE_CHECKING:
 
 FOR_EVER = math.inf
 _CONNECT_SECONDS = 10.0
-# A server without a line answers at once. A server of an earlier release may start a worker first.
+# A server that says nothing for so long, to any command, counts as away.
+SILENT_SECONDS = 10.0
+# A server without a line answers at once. A server of an earlier release may start a worker first,
+# and one whose lease is in use waits until it is not: they answer a probe meanwhile.
 _ANSWER_SECONDS = 60.0
+_PROBE_SECONDS = 3.0
 _SLICE_SECONDS = 0.2
 _MOST_WAIT_MS = 1 << 50
 _TEXT_BYTES = 1024
@@ -167,13 +172,17 @@ class _Answers:
 
         patient: a claim in line may wait for any time.
         """
-        until = time.monotonic() + _ANSWER_SECONDS
+        begun = time.monotonic()
+        until, alive = begun + _ANSWER_SECONDS, False
         while time.monotonic() < until:
             found = self._next()
             if found is None:
                 if progress is not None:
                     progress(None)
+                if not alive and time.monotonic() > begun + SILENT_SECONDS - _PROBE_SECONDS:
+                    alive = self._check_alive()
                 continue
+            alive = True
             answer = self._read(*found)
             if isinstance(answer, Claimed):
                 return answer
@@ -181,6 +190,21 @@ class _Answers:
             if progress is not None:
                 progress(answer)
         raise NoSessionError(f"the server at {self._server} does not answer; see its log")
+
+    def _check_alive(self) -> bool:
+        """Returns True if the server answers a probe; NoSessionError if it is silent there too."""
+        from netprobe.candidates import TUNNELLED, scheme_of
+        from netprobe.survey import find
+        from rgpu_common.errors import ServerError
+
+        if scheme_of(self._server) in TUNNELLED:  # no probe gets there without an agent
+            return True
+        with suppress(ServerError):
+            find(self._server, _PROBE_SECONDS)
+            return True
+        raise NoSessionError(
+            f"the server at {self._server} did not answer within {SILENT_SECONDS:g} s; see its log"
+        )
 
     def _next(self) -> tuple[int, bytes] | None:
         opcode, status = ctypes.c_uint16(), ctypes.c_int32()

@@ -86,7 +86,8 @@ std::string ReadName(Settings* s, const char* name) {
 
 void ReadSizes(Settings* s) {
   if (const std::string v = Get("RGPU_MEMORY"); !v.empty() && !ParseMemory(v, &s->memory)) {
-    Complain(s, "RGPU_MEMORY", v, "a size such as 2GiB, 512MiB, 8vmem (of 256 MiB) or 25%");
+    Complain(s, "RGPU_MEMORY", v,
+             "a size with its unit, such as 2GiB, 512Mi, 8vmem (of 256 MiB) or 25%");
   }
   constexpr const char* kShares = "a share such as 0.4, 40% or 40vcore, above 0 and at most 1";
   if (const std::string v = Get("RGPU_SHARE");

@@ -10,14 +10,17 @@ namespace {
 constexpr uint64_t kMaxBytes = uint64_t{1} << 62;
 constexpr uint32_t kPpm = 1000000;
 constexpr int kMaxDigits = 19;
+// A bare number below this is hardly meant in bytes: no program runs in so little memory.
+constexpr uint64_t kLeastBareBytes = 1000000;
 
 struct Unit {
   std::string_view name;
   uint64_t factor;
   bool whole;  // only whole numbers of this unit are accepted
 };
-constexpr std::array<Unit, 12> kMemoryUnits = {{{"", 1, true},
+constexpr std::array<Unit, 25> kMemoryUnits = {{{"", 1, true},
                                                 {"b", 1, true},
+                                                {"B", 1, true},
                                                 {"kb", 1000, false},
                                                 {"mb", 1000000, false},
                                                 {"gb", 1000000000, false},
@@ -26,10 +29,22 @@ constexpr std::array<Unit, 12> kMemoryUnits = {{{"", 1, true},
                                                 {"mib", uint64_t{1} << 20, false},
                                                 {"gib", uint64_t{1} << 30, false},
                                                 {"tib", uint64_t{1} << 40, false},
+                                                {"ki", uint64_t{1} << 10, false},
+                                                {"mi", uint64_t{1} << 20, false},
+                                                {"gi", uint64_t{1} << 30, false},
+                                                {"ti", uint64_t{1} << 40, false},
+                                                {"k", uint64_t{1} << 10, false},
+                                                {"m", uint64_t{1} << 20, false},
+                                                {"g", uint64_t{1} << 30, false},
+                                                {"t", uint64_t{1} << 40, false},
+                                                {"K", 1000, false},
+                                                {"M", 1000000, false},
+                                                {"G", 1000000000, false},
+                                                {"T", 1000000000000, false},
                                                 {"vmem", uint64_t{256} << 20, true},
                                                 {"vcuda-memory", uint64_t{256} << 20, true}}};
 
-// The number digits / scale, and the unit after it in lower case.
+// The number digits / scale, and the unit after it, in lower case unless it is one letter.
 struct Quantity {
   uint64_t digits = 0;
   uint64_t scale = 1;
@@ -63,8 +78,10 @@ std::optional<Quantity> Read(std::string_view text) {
     text.remove_prefix(1);
     if (!take(true)) return std::nullopt;
   }
-  for (const char c : Trim(text)) {
-    q.unit += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  text = Trim(text);
+  for (const char c : text) {
+    const bool upper = text.size() > 1 && c >= 'A' && c <= 'Z';
+    q.unit += upper ? static_cast<char>(c - 'A' + 'a') : c;
   }
   return q;
 }
@@ -107,6 +124,7 @@ bool ParseMemory(std::string_view text, MemorySize* size) {
     if (unit.name != q->unit) continue;
     if (unit.whole && q->digits % q->scale != 0) return false;
     if (!Scale(*q, unit.factor, kMaxBytes, &value) || value == 0) return false;
+    if (unit.name.empty() && value < kLeastBareBytes) return false;
     *size = {.bytes = value, .ppm = 0};
     return true;
   }

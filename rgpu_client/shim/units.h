@@ -13,8 +13,9 @@ struct MemorySize {
   uint32_t ppm = 0;
 };
 
-// Parses "2GiB", "512MiB", "1.5GB" (powers of ten), "1000000", "8vmem" (units of 256 MiB), "25%".
-// False: `text` is not a size above 0.
+// Parses "2GiB", "512Mi", "2g" (Docker's, as 2GiB), "1.5GB", "1500M" (Kubernetes', powers of ten),
+// "1000000", "256B", "8vmem" (units of 256 MiB), "25%". False: `text` is not a size above 0, or a
+// bare number that is too small to mean bytes.
 bool ParseMemory(std::string_view text, MemorySize* size);
 // Parses "0.4", "40%" or "40vcore" to 400000. False: not in (0, 1], or not a whole number of
 // vcores.

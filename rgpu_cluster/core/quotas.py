@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rgpu_cluster.core.usage import Use, use_of
-from rgpu_common.key_kinds import Flag, Integer, MaybeDevices, MaybeSeconds, MaybeSize
+from rgpu_common.key_kinds import Flag, Integer, MaybeDevices, MaybeMemory, MaybeSeconds
 from rgpu_common.keys import key
 from rgpu_common.sharing import MAX_PRIORITY
 from rgpu_common.units import PPM, format_bytes
@@ -38,7 +38,7 @@ class TenantQuota:
         unset="no bound",
     )  # fmt: skip
     memory_bytes: int | None = key(
-        "memory", MaybeSize(), None,
+        "memory", MaybeMemory(), None,
         "How much memory the tenant's leases may have together.", unset="no bound",
     )  # fmt: skip
     borrow: bool = key(

@@ -61,7 +61,8 @@ class Request:
     id: names the request for ever; the same id is the same request.
     cards: the number of cards; each gets share_ppm and the memory.
     memory_bytes, memory_ppm: the memory, in bytes or in ppm of the card's; bytes count first.
-    share_ppm: the guaranteed share of a card, 0 for best effort. limit_ppm: its cap.
+    share_ppm: the guaranteed share of a card, 0 for best effort. limit_ppm: its cap; None: the
+        policy decides, else the server's default.
     whole: each card for this request alone.
     model, pool, mig: only such cards; "" accepts any card (mig "": no MIG slice).
     farthest: the farthest mode that is allowed.
@@ -86,7 +87,7 @@ class Request:
     memory_bytes: int = 0
     memory_ppm: int = 0
     cards: int = 1
-    limit_ppm: int = PPM
+    limit_ppm: int | None = None
     policy: SharePolicy = SharePolicy.NONE
     whole: bool = False
     model: str = ""
@@ -147,6 +148,7 @@ def _contradictions(r: Request) -> list[tuple[bool, str]]:
 
 
 def _sizes(r: Request) -> list[tuple[bool, str]]:
+    limit = PPM if r.limit_ppm is None else r.limit_ppm
     return [
         (
             not 0 <= r.share_ppm <= PPM,
@@ -154,9 +156,9 @@ def _sizes(r: Request) -> list[tuple[bool, str]]:
             "ask for more cards with --cards",
         ),
         (
-            not r.share_ppm <= r.limit_ppm <= PPM or r.limit_ppm == 0,
+            not r.share_ppm <= limit <= PPM or limit == 0,
             f"the share {format_share(r.share_ppm)} is above its limit "
-            f"{format_share(r.limit_ppm)}; raise the limit, to at most 100%",
+            f"{format_share(limit)}; raise the limit, to at most 100%",
         ),
         (r.memory_bytes < 0, f"memory of {r.memory_bytes} bytes was asked for; ask for 0 or more"),
         (not 0 <= r.memory_ppm <= PPM, "a part of a card's memory is 0% to 100%"),

@@ -12,7 +12,7 @@ from rgpu_cluster.core.request import Mode, Profile
 from rgpu_cluster.kubernetes.names import GROUP, VERSION
 from rgpu_common.errors import UnitError
 from rgpu_common.sharing import MAX_PRIORITY, MAX_WEIGHT, SharePolicy, parse_policy
-from rgpu_common.units import parse_bytes, parse_share
+from rgpu_common.units import PPM, parse_memory_bytes, parse_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,6 +56,12 @@ class Parameters:
     max_per_zone: int = 0
     one_node: bool = True
     bandwidth_bps: int = 0
+
+    def limit_of(self, share_ppm: int) -> int:
+        """Returns the cap on a share: without a limit and a policy it is the share."""
+        if self.limit_ppm is not None:
+            return self.limit_ppm
+        return share_ppm if self.policy in (None, SharePolicy.FIXED) else PPM
 
 
 def parameters_of(*layers: Mapping[str, Any]) -> Parameters:
@@ -128,12 +134,9 @@ def _slowdown(value: Any) -> int:
 
 
 def _bytes(value: Any) -> int:
-    return parse_bytes(_kubernetes(_text(value)))
-
-
-def _kubernetes(text: str) -> str:
-    """Returns a size of Kubernetes (8Gi) in our words (8GiB)."""
-    return text + "B" if text.endswith("i") else text
+    """Kubernetes has no K, and its k is 1000."""
+    text = _text(value)
+    return parse_memory_bytes(text.replace("k", "K") if text.endswith("k") else text)
 
 
 def _text(value: Any) -> str:

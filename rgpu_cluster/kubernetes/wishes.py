@@ -141,7 +141,7 @@ def _request(
         memory_bytes=memory_bytes,
         memory_ppm=memory_ppm,
         cards=_count(row),
-        limit_ppm=_limit(share_ppm, asked),
+        limit_ppm=asked.limit_of(share_ppm),
         policy=asked.policy or SharePolicy.NONE,
         whole=asked.whole,
         model=chosen.model,
@@ -242,12 +242,6 @@ def _sizes(row: Mapping[str, Any], asked: Parameters) -> tuple[int, int, int]:
         raise RequestError(f"no card has memory {capacity[MEMORY]}")
     # Rounded up, because a server takes 0 for its default, which no quota would count.
     return share, -(-ceil(memory) // MEMORY_STEP) * MEMORY_STEP, 0
-
-
-def _limit(share_ppm: int, asked: Parameters) -> int:
-    if asked.limit_ppm is not None:
-        return asked.limit_ppm
-    return share_ppm if asked.policy in (None, SharePolicy.FIXED) else PPM
 
 
 def _client(pod: Mapping[str, Any]) -> Client:

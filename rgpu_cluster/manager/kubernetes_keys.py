@@ -31,7 +31,7 @@ class KubernetesKeys:
         option=Option("--kubernetes"),
     )  # fmt: skip
     kubeconfig: str = key(
-        "kubernetes.kubeconfig", Text(), "",
+        "kubernetes.kubeconfig", File(), "",
         "The file that says how to reach Kubernetes' API server.",
         option=Option("--kubeconfig", "FILE"),
         unset="`KUBECONFIG`, or the ServiceAccount of the manager's pod",

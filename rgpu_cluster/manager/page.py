@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 _TITLE = "## Options and configuration"
 _INTRO = """
 `rgpu manager --config FILE` reads a file in TOML. A key that is not listed here is an error, as is
-a value out of range. An option of the command line wins over its key. `make gen` writes all tables
-of this page from the code.
+a value out of range. An option of the command line wins over its key. A relative path in the file
+leads from the file's folder, one on the command line from the working folder. `make gen` writes all
+tables of this page from the code.
 """
 _EVENTS = "`rgpu pool --events` shows them. Each kind has a counter `rgpu_manager_KIND_total`."
 

@@ -18,8 +18,8 @@ from rgpu_common.endpoints import parse_endpoint
 from rgpu_common.errors import EndpointError, UsageError
 from rgpu_common.sharing import MAX_PRIORITY, MAX_WEIGHT, SharePolicy
 from rgpu_common.texts import one_line
-from rgpu_common.units import MAX_BYTES, PPM
-from rgpu_common.v1 import cluster_pb2, network_pb2
+from rgpu_common.units import MAX_BYTES, PPM, format_share
+from rgpu_common.v1 import cluster_pb2, lease_pb2, network_pb2
 from rgpu_server.identity.access_tokens import check_tenant
 from rgpu_server.service.messages import policy_of
 
@@ -191,7 +191,7 @@ def request_of(message: cluster_pb2.SubmitRequest, tenant: str, node: str, rack:
         memory_bytes=quota.memory_bytes if not whole else 0,
         memory_ppm=_memory_ppm(message),
         cards=message.cards or 1,
-        limit_ppm=quota.share_limit_ppm or PPM,
+        limit_ppm=quota.share_limit_ppm or None,
         policy=policy_of(quota.policy) or SharePolicy.NONE,
         whole=whole,
         model=message.model,
@@ -262,6 +262,11 @@ def _check(message: cluster_pb2.SubmitRequest, tenant: str) -> None:
     weight = quota.weight if quota.HasField("weight") else 1
     if quota.priority > MAX_PRIORITY or not 1 <= weight <= MAX_WEIGHT:
         raise RequestError(f"a priority is 0 to {MAX_PRIORITY}, and a weight is 1 to {MAX_WEIGHT}")
+    if quota.policy == lease_pb2.SHARE_POLICY_BEST_EFFORT and quota.share_request_ppm:
+        raise RequestError(
+            "the policy best-effort guarantees nothing and the share is "
+            f"{format_share(quota.share_request_ppm)}; leave one of them out"
+        )
     if max(profile.up_bytes, profile.down_bytes) > _MOST_RATE:
         raise RequestError("no program moves so many bytes a second")
     if message.gang and not 1 <= message.gang_size <= _MOST_GANG:

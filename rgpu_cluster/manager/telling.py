@@ -40,7 +40,7 @@ def grant_order(action: Grant) -> agent_pb2.GrantOrder:
         memory_bytes=request.memory_bytes,
         memory_ppm=0 if request.memory_bytes else request.memory_ppm,
         share_request_ppm=request.share_ppm,
-        share_limit_ppm=request.limit_ppm,
+        share_limit_ppm=request.limit_ppm or 0,
         policy=lease_pb2.SharePolicy.Value(f"SHARE_POLICY_{_policy(request).name}"),
         priority=request.priority,
         weight=request.weight,

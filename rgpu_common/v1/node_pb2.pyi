@@ -159,12 +159,17 @@ class TenantQuota(google.protobuf.message.Message):
     BORROWED_FIELD_NUMBER: builtins.int
     IDLE_FIELD_NUMBER: builtins.int
     LEASES_FIELD_NUMBER: builtins.int
+    CEILING_SHARE_PPM_FIELD_NUMBER: builtins.int
+    CEILING_MEMORY_BYTES_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     model: builtins.str
     leases: builtins.int
+    ceiling_share_ppm: builtins.int
+    """What the tenant's leases may have together, over the devices of all models. Absent: no ceiling."""
+    ceiling_memory_bytes: builtins.int
     @property
     def owned(self) -> global___Amount:
-        """The amount that the tenant owns. Absent: the tenant has no ceiling."""
+        """The amount that the tenant owns of the model. Absent: the tenant has no quota of it."""
 
     @property
     def held(self) -> global___Amount: ...
@@ -186,9 +191,15 @@ class TenantQuota(google.protobuf.message.Message):
         borrowed: global___Amount | None = ...,
         idle: global___Amount | None = ...,
         leases: builtins.int = ...,
+        ceiling_share_ppm: builtins.int | None = ...,
+        ceiling_memory_bytes: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["borrowed", b"borrowed", "held", b"held", "idle", b"idle", "owned", b"owned"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["borrowed", b"borrowed", "held", b"held", "idle", b"idle", "leases", b"leases", "model", b"model", "owned", b"owned", "tenant", b"tenant"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_ceiling_memory_bytes", b"_ceiling_memory_bytes", "_ceiling_share_ppm", b"_ceiling_share_ppm", "borrowed", b"borrowed", "ceiling_memory_bytes", b"ceiling_memory_bytes", "ceiling_share_ppm", b"ceiling_share_ppm", "held", b"held", "idle", b"idle", "owned", b"owned"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_ceiling_memory_bytes", b"_ceiling_memory_bytes", "_ceiling_share_ppm", b"_ceiling_share_ppm", "borrowed", b"borrowed", "ceiling_memory_bytes", b"ceiling_memory_bytes", "ceiling_share_ppm", b"ceiling_share_ppm", "held", b"held", "idle", b"idle", "leases", b"leases", "model", b"model", "owned", b"owned", "tenant", b"tenant"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_ceiling_memory_bytes", b"_ceiling_memory_bytes"]) -> typing.Literal["ceiling_memory_bytes"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_ceiling_share_ppm", b"_ceiling_share_ppm"]) -> typing.Literal["ceiling_share_ppm"] | None: ...
 
 global___TenantQuota = TenantQuota
 

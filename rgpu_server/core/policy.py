@@ -11,7 +11,7 @@ from rgpu_common.key_kinds import (
     Integer,
     MaybeDevices,
     MaybeInteger,
-    MaybeSize,
+    MaybeMemory,
     Seconds,
     Share,
     Texts,
@@ -44,7 +44,7 @@ class Owned(Kind["Mapping[str, Amount] | None"]):
             return default
         owned = {}
         for model, row in table.table(name).tables():
-            owned[model] = Amount(row.optional_total_share("share") or 0, row.size("memory", 0))
+            owned[model] = Amount(row.optional_total_share("share") or 0, row.memory("memory", 0))
             row.done()
         return owned
 
@@ -60,7 +60,7 @@ class TenantPolicy:
         "How many sessions the tenant may have at once.", unset="`sessions.per_tenant`",
     )  # fmt: skip
     memory_bytes: int | None = key(
-        "memory", MaybeSize(), None,
+        "memory", MaybeMemory(), None,
         "How much memory the tenant's leases may have together, over all devices. Nothing may pass "
         "this ceiling.", unset="no ceiling",
     )  # fmt: skip
@@ -97,7 +97,7 @@ class TenantPolicy:
         "How large a share of one model the tenant may borrow.", unset="no bound",
     )  # fmt: skip
     borrow_memory_bytes: int | None = key(
-        "borrow_memory", MaybeSize(), None,
+        "borrow_memory", MaybeMemory(), None,
         "How much memory of one model the tenant may borrow.", unset="no bound",
     )  # fmt: skip
     lend: bool = key("lend", Flag(), True, "Others may borrow what the tenant leaves idle.")

@@ -97,10 +97,10 @@ def _path(arguments: argparse.Namespace) -> Path:
     if arguments.tokens is not None:
         return Path(arguments.tokens).absolute()
     if arguments.config is not None:
-        written = read_toml(arguments.config).table("identity").text("tokens", "")
+        written = read_toml(arguments.config).table("identity").path("tokens", "")
         if not written:
             raise UsageError(f"{arguments.config} names no tokens file: set identity.tokens")
-        return Path(written).expanduser().absolute()
+        return Path(written)
     return default_tokens_file()
 
 

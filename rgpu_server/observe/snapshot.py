@@ -100,13 +100,16 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class TenantView:
-    """What one tenant owns and holds of the devices of one model.  owned is None: no quota."""
+    """What one tenant owns and holds of the devices of one model.  owned is None: no quota.
+    ceiling: its share and memory over all devices, each None if there is none.
+    """
 
     tenant: str
     model: str
     owned: Amount | None
     held: Amount
     leases: int
+    ceiling: tuple[int | None, int | None] = (None, None)
 
     @property
     def borrowed(self) -> Amount:
@@ -166,7 +169,9 @@ class Observer:
             for tenant in sorted(named | {h.tenant for h in here}):
                 owned, held = quotas.owned(tenant, model), quotas.held(tenant, model, here)
                 leases = sum(1 for h in here if h.tenant == tenant)
-                views.append(TenantView(tenant, model, owned, held, leases))
+                policy = quotas.policy_of(tenant)
+                ceiling = policy.share_ppm, policy.memory_bytes
+                views.append(TenantView(tenant, model, owned, held, leases, ceiling))
         return views
 
     def devices(self) -> list[DeviceView]:

@@ -65,11 +65,12 @@ def span_of(now_ms: int, since_ms: int, max_steps: int) -> Span:
 class _Track:
     """A series while the samples go by.
 
-    line: once something of it lies within the span.  noted, has: the newest step that shows it,
-    and what that shows.
+    since_ms, time_ms: its first and its last sample.  line: once something of it lies within the
+    span.  noted, has: the newest step that shows it, and what that shows.
     """
 
     series: Series
+    since_ms: int
     time_ms: int
     last: Sample
     line: Line | None = None
@@ -85,6 +86,7 @@ class _Lines:
         self._by_lease = by_lease
         self._most = most
         self._lines: dict[Series, Line] = {}
+        self._worked: dict[int, list[float]] = {}
 
     def of(self, track: _Track) -> Line | None:
         """The line of a series, which it gets here; None: there is no room for it."""
@@ -95,6 +97,10 @@ class _Lines:
                 self._lines[whose] = _empty(whose, self._steps)
             track.line = self._lines.get(whose)
         return track.line
+
+    def worked(self, device: int) -> list[float]:
+        """Returns for how many ms of each step a device has worked for the lines."""
+        return self._worked.setdefault(device, [0.0] * self._steps)
 
     def done(self) -> list[Line]:
         for line in self._lines.values():
@@ -123,18 +129,21 @@ def lines_of(
         if second.time_ms < span.start_ms - _GAP_MS:
             continue
         step = (second.time_ms - span.start_ms - 1) // span.step_ms
-        for sample in second.samples():
-            if sample.number not in shown:
-                continue
+        samples = [sample for sample in second.samples() if sample.number in shown]
+        late = _late(second.time_ms, samples, tracks)
+        for sample in samples:
             track = tracks.get(sample.number)
             if track is None:
-                track = _Track(names[sample.number], second.time_ms, sample)
+                track = _Track(names[sample.number], second.time_ms, second.time_ms, sample)
                 tracks[sample.number] = track
             else:
-                _spread(track, second.time_ms, sample, span, lines)
+                late_ms = late.get(sample.number, 0.0)
+                _spread(track, second.time_ms, sample, span, lines, late_ms)
             track.time_ms, track.last = second.time_ms, sample
             if 0 <= step < span.steps:
                 _note(track, step, sample, lines)
+        for number, late_ms in late.items():
+            _spread_back(tracks[number], second.time_ms, late_ms, span, lines)
     return lines.done()
 
 
@@ -164,8 +173,41 @@ def _add(line: Line, step: int, sample: Sample, sign: int) -> None:
     line.memory_limit[step] += sign * sample.memory_limit
 
 
-def _spread(track: _Track, time_ms: int, now: Sample, span: Span, lines: _Lines) -> None:
-    """Gives what was counted since the sample before to the steps in between, evenly."""
+def _late(time_ms: int, samples: list[Sample], tracks: Mapping[int, _Track]) -> dict[int, float]:
+    """Returns number of a series -> its device time from before its last sample, in ms.
+
+    The time of a kernel is counted when the kernel ends. A device works for one lease at a time, so
+    what all of its leases count beyond the time that has passed was worked before that: by the one
+    that counts most, because its kernel was the longest.
+    """
+    grown: dict[int, list[tuple[float, int]]] = {}
+    passed: dict[int, int] = {}
+    for sample in samples:
+        track = tracks.get(sample.number)
+        if track is None or not 0 < time_ms - track.time_ms <= _GAP_MS:
+            continue
+        if sample.device_ns > track.last.device_ns:
+            device = track.series.device
+            more = (sample.device_ns - track.last.device_ns) / 1e6
+            grown.setdefault(device, []).append((more, sample.number))
+            passed[device] = max(passed.get(device, 0), time_ms - track.time_ms)
+    late: dict[int, float] = {}
+    for device, amounts in grown.items():
+        beyond = sum(more for more, _ in amounts) - passed[device]
+        for more, number in sorted(amounts, reverse=True):
+            if beyond <= 0:
+                break
+            late[number] = min(more, beyond)
+            beyond -= more
+    return late
+
+
+def _spread(
+    track: _Track, time_ms: int, now: Sample, span: Span, lines: _Lines, late_ms: float
+) -> None:
+    """Gives what was counted since the sample before to the steps in between, evenly, without
+    late_ms of its device time.
+    """
     last, begin = track.last, track.time_ms
     lasted = time_ms - begin
     if lasted <= 0 or lasted > _GAP_MS:
@@ -176,7 +218,7 @@ def _spread(track: _Track, time_ms: int, now: Sample, span: Span, lines: _Lines)
     if line is None:
         return
     grown = (
-        (line.device_ms, (now.device_ns - last.device_ns) / 1e6),
+        (line.device_ms, (now.device_ns - last.device_ns) / 1e6 - late_ms),
         (line.waiting_ms, (now.waiting_ns - last.waiting_ns) / 1e6),
         (line.throttled_ms, (now.throttled_ns - last.throttled_ns) / 1e6),
         (line.launches, float(now.launches - last.launches)),
@@ -187,5 +229,23 @@ def _spread(track: _Track, time_ms: int, now: Sample, span: Span, lines: _Lines)
         for column, amount in grown:
             if amount > 0:
                 column[step] += amount * part
+                if column is line.device_ms:
+                    lines.worked(track.series.device)[step] += amount * part
         if lasted <= _CLOSE_MS and step > track.noted:
             _note(track, step, now, lines)
+
+
+def _spread_back(track: _Track, time_ms: int, late_ms: float, span: Span, lines: _Lines) -> None:
+    """Gives device time to the steps before time_ms in which the device did not work, the latest
+    first. What is left lies before the first step.
+    """
+    line, worked = lines.of(track), lines.worked(track.series.device)
+    step = min((time_ms - span.start_ms - 1) // span.step_ms, span.steps - 1)
+    while line is not None and step >= 0 and late_ms > 0:
+        from_ms = span.start_ms + step * span.step_ms
+        there_ms = min(time_ms, from_ms + span.step_ms) - max(from_ms, track.since_ms)
+        given = max(min(there_ms - worked[step], late_ms), 0.0)
+        line.device_ms[step] += given
+        worked[step] += given
+        late_ms -= given
+        step -= 1

@@ -105,6 +105,8 @@ def tenant_message(view: TenantView) -> node_pb2.TenantQuota:
         borrowed=amount_message(view.borrowed),
         idle=amount_message(view.idle),
         leases=view.leases,
+        ceiling_share_ppm=view.ceiling[0],
+        ceiling_memory_bytes=view.ceiling[1],
     )
 
 

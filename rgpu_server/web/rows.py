@@ -146,6 +146,10 @@ def tenant_row(quota: node_pb2.TenantQuota) -> dict[str, Any]:
         "tenant": quota.tenant,
         "model": quota.model,
         "owned": amount(quota.owned) if quota.HasField("owned") else None,
+        "ceiling": [
+            quota.ceiling_share_ppm if quota.HasField("ceiling_share_ppm") else None,
+            quota.ceiling_memory_bytes if quota.HasField("ceiling_memory_bytes") else None,
+        ],
         "held": amount(quota.held),
         "borrowed": amount(quota.borrowed),
         "idle": amount(quota.idle),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rgpu_common.errors import UsageError
 from rgpu_common.sharing import SharePolicy
-from rgpu_common.units import parse_bytes, parse_share
+from rgpu_common.units import parse_memory_bytes, parse_share
 from rgpu_server.web.calls import CallRefusedError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def bytes_of(body: Mapping[str, Any], name: str) -> int | None:
     """Returns a size as `--memory` takes it; None if there is none."""
     text = text_of(body, name)
     try:
-        return parse_bytes(text) if text else None
+        return parse_memory_bytes(text) if text else None
     except UsageError as error:
         raise CallRefusedError(400, f"{name}: {error}") from None
 

@@ -14,9 +14,13 @@ import os
 import resource
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rgpu_common.errors import DeviceError
 from rgpu_common.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "rgpu-worker-"
@@ -171,21 +175,25 @@ def open_groups(setting: str, own: str | None = None) -> MemoryGroups | None:
     return groups
 
 
-def describe(groups: MemoryGroups | None, *, emulated: bool, arrays: bool = False) -> str:
-    """Returns a sentence for the log: which ceiling workers have.
+def describe(groups: MemoryGroups | None, ceilings: Mapping[str, str], *, off: bool) -> str:
+    """Returns a line for the log: which ceilings workers have, by what, and what to do for more.
 
-    arrays: they are array workers.
+    ceilings: kind of worker -> its ceiling. off: the operator wants no cgroups.
     """
-    most = _sum(emulated=emulated, arrays=arrays, grouped=groups is not None)
+    most = "; ".join(f"{kind}: {ceiling}" for kind, ceiling in ceilings.items())
     if groups is not None:
-        return f"memory ceiling by cgroups in {groups.folder}: {most}"
+        return f"each worker has a memory ceiling by a cgroup in {groups.folder} ({most})"
+    why = 'workers.cgroup is "off"' if off else "no cgroup is delegated to this server"
     return (
-        f"memory ceiling for private memory only: {most}; no cgroup is delegated to this server "
-        "(workers.cgroup)"
+        f"the memory ceiling of each worker counts its private memory only, because {why}: shared "
+        f"memory of a worker is bounded by its own count, not by the system ({most}). For a ceiling "
+        "on all of it let systemd delegate a cgroup (deploy/systemd/memory-ceiling.conf), or name "
+        "one that the server may write to in workers.cgroup"
     )
 
 
-def _sum(*, emulated: bool, arrays: bool, grouped: bool) -> str:
+def ceiling_of(*, emulated: bool, arrays: bool, grouped: bool) -> str:
+    """Returns the ceiling of one kind of worker in words."""
     if not emulated:
         return f"the lease's memory and {format_bytes(DRIVER_OVERHEAD_BYTES)}"
     threads = f"{format_bytes(THREAD_BYTES)} for each processor"

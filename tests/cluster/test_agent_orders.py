@@ -6,6 +6,7 @@ import pytest
 
 from cluster.agent_world import claim, parameters, result, view
 from cluster.test_keeper import World
+from cluster.test_wishes import asking, wish
 from rgpu_cluster.core.errors import RequestError
 from rgpu_cluster.kubernetes.agent.actions import Say
 from rgpu_cluster.kubernetes.agent.orders import order_of
@@ -56,6 +57,15 @@ def test_parameters_of_a_main_request_are_for_its_subrequests() -> None:
 def test_the_best_effort_guarantees_nothing() -> None:
     quota = order_of(view(result(), config=[parameters(policy="best-effort")]), 7).quota
     assert quota.share_request_ppm == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "limit_ppm"),
+    [({}, 300_000), ({"policy": "fixed"}, 300_000), ({"policy": "none"}, PPM)],
+)
+def test_the_limit_is_as_in_the_managers_order(said: dict[str, str], limit_ppm: int) -> None:
+    order = order_of(view(result(), config=[parameters(**said)]), 7)
+    assert order.quota.share_limit_ppm == limit_ppm == wish(asking(**said)).request.limit_ppm
 
 
 @pytest.mark.parametrize(

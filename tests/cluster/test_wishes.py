@@ -208,6 +208,7 @@ def test_the_rack_of_a_pod_counts() -> None:
         (asking(maxSlowdown=["5%"]), "is no text"),
         (asking(minShare="40%"), "above the share"),
         (asking(minMemory="9" * 34), "is more than the"),
+        (asking(minMemory="256"), "did you mean 256MiB?"),
         (asking(minShare="9" * 30 + "vcore"), "is not a share"),
         (asking(kind="GpuClaim"), "write `apiVersion: rgpu.dev/v1alpha1`"),
     ],

@@ -50,6 +50,27 @@ def test_a_program_gets_the_memory_that_it_asked_for(manager: str) -> None:
         assert (status, lines) == (0, [str(96 << 20), "right"])
 
 
+@pytest.mark.parametrize(("policy", "limit"), [("fixed", 300_000), ("burst", 1_000_000)])
+def test_the_policy_decides_the_limit_that_nobody_names(
+    nodes: Nodes, manager: str, policy: str, limit: int
+) -> None:
+    sizes = ("--policy", policy, "--share", "30%", "--local")
+    with started(manager, "-v", *sizes, RGPU_NODE="gpu1") as run:
+        where(run)
+        assert [one["quota"]["share_limit_ppm"] for one in nodes.leases("gpu1")] == [limit]
+        assert ended(run)[0] == 0
+    wait_until(lambda: not nodes.leases("gpu1"))
+    kept = run_rgpu_plain("reserve", "--for", "1min", "--manager", manager, *sizes, RGPU_NODE="gpu1")
+    assert kept.returncode == 0, kept.stderr
+    assert [one["quota"]["share_limit_ppm"] for one in nodes.leases("gpu1")] == [limit]
+    assert run_rgpu_plain("release", kept.stdout.strip(), "--manager", manager).returncode == 0
+
+
+def test_the_best_effort_with_a_share_is_refused(manager: str) -> None:
+    said = refused(manager, "--policy", "best-effort", "--share", "30%")
+    assert "guarantees nothing and the share is 30%; leave one of them out" in said
+
+
 def test_near_stays_in_the_rack(manager: str) -> None:
     with started(manager, "-v", "--share", "100%", "--local", RGPU_NODE="gpu1") as full:
         assert where(full)[0] == "gpu1"

@@ -39,7 +39,7 @@ def test_a_check_of_a_node_that_does_not_answer_fails(cluster: Composed) -> None
     """The health check passes at the node's port, and fails at a port where nothing listens."""
     words = cluster.services["gpu-a"]["healthcheck"]["test"][1:]
     assert cluster.inside("gpu-a", *words) == ""
-    asked = [word.replace("9400", "9401") for word in words]
+    asked = [word.replace("7709", "7708") for word in words]
     failed = cluster.engine.podman("exec", cluster.container("gpu-a"), *asked, check=False)
     assert failed.returncode == 1
 

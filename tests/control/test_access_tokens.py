@@ -61,6 +61,13 @@ def test_a_new_access_token_says_which_server_takes_it(
     assert f" --tokens {path} (or without the option)\n" in capsys.readouterr().err
 
 
+def test_a_configuration_file_names_the_tokens_file_beside_it(tmp_path: Path) -> None:
+    config = tmp_path / "rgpu.toml"
+    config.write_text("[identity]\ntokens = 'tokens.toml'\n")
+    assert main(["token", "new", "alice", "--config", str(config)]) == 0
+    assert len(read_access_tokens(tmp_path / "tokens.toml")) == 1
+
+
 def test_an_access_token_goes_to_a_file_that_was_not_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

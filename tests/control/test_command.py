@@ -5,6 +5,7 @@ code.
 from __future__ import annotations
 
 import re
+import signal
 import socket
 import socketserver
 import subprocess
@@ -283,3 +284,30 @@ def test_run_gives_the_program_its_environment_and_exit_code() -> None:
     from rgpu_client import library_path
 
     assert done.stdout.split() == [str(1 << 30), server, str(library_path())]
+
+
+# Ctrl-C comes while the command is imported, and after it has ended.
+_TOLD_IN_AN_IMPORT = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+_TOLD_AT_THE_END = (
+    "import atexit, os, signal\natexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [("argparse.py", _TOLD_IN_AN_IMPORT), ("sitecustomize.py", _TOLD_AT_THE_END)],
+)
+def test_ctrl_c_leaves_no_traceback_at_either_end(tmp_path: Path, module: str, text: str) -> None:
+    (tmp_path / module).write_text(text)
+    done = rgpu("help", "top", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
+def test_ctrl_c_stays_ignored_for_whoever_was_told_so(tmp_path: Path) -> None:
+    """As `nohup` and a shell's `&` do."""
+    (tmp_path / "sitecustomize.py").write_text(_TOLD_AT_THE_END)
+    line = f"trap '' INT; PYTHONPATH={tmp_path} exec {RGPU} --version"
+    done = subprocess.run(
+        ["sh", "-c", line], cwd="/", capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -32,12 +32,15 @@ from rgpu_common.tables import fitting, table
 from rgpu_common.units import (
     Memory,
     format_bytes,
+    format_part,
     format_seconds,
     format_share,
     parse_bytes,
     parse_memory,
+    parse_memory_bytes,
     parse_share,
     parse_total_share,
+    spell_bytes,
 )
 
 
@@ -54,6 +57,17 @@ from rgpu_common.units import (
         ("4vmem", 1 << 30),
         ("8 vmem", 2 << 30),
         ("1  vcuda-memory ", 256 << 20),
+        ("2Gi", 2 << 30),
+        ("512mi", 512 << 20),
+        ("1.5Ki", 1536),
+        ("1ti", 1 << 40),
+        ("2g", 2 << 30),
+        ("512m", 512 << 20),
+        ("1.5 k", 1536),
+        ("2G", 2_000_000_000),
+        ("256M", 256_000_000),
+        ("1.5K", 1500),
+        ("256B", 256),
     ],
 )
 def test_bytes(text: str, expected: int) -> None:
@@ -62,13 +76,24 @@ def test_bytes(text: str, expected: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "GiB", "-1", "1e9", "2 GiBs", "0x10", "25%", "9999999TiB", "2G", "1.5vmem", "3.5",
+    ["", "GiB", "-1", "1e9", "2 GiBs", "0x10", "25%", "9999999TiB", "2X", "2Gib i", "1.5vmem", "3.5",
      "9" * 40, "9" * 40 + "vmem", "9" * 5000 + "b"],
 )  # fmt: skip
 def test_what_is_no_number_of_bytes(text: str) -> None:
     with pytest.raises(UnitError) as caught:
         parse_bytes(text)
     assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize("count", [1, 256, 3000, 999_999])
+def test_a_bare_number_of_few_bytes_of_memory_means_another_unit(count: int) -> None:
+    for parse in (parse_memory, parse_memory_bytes):
+        with pytest.raises(
+            UnitError, match=f"did you mean {count}MiB\\? Bytes are written {count}B"
+        ):
+            parse(f" {count}")
+    assert parse_memory(spell_bytes(count)) == Memory(bytes=count)
+    assert parse_memory_bytes("1000000") == 1_000_000
 
 
 def test_percentages_need_a_whole() -> None:
@@ -176,6 +201,8 @@ def test_quantities_are_written_for_people() -> None:
         "2 GiB",
     ]
     assert [format_share(n) for n in (0, 125_000, 1_000_000)] == ["0%", "12.5%", "100%"]
+    measured = (0, 24_987, 99_400, 901_982, 1_000_000)
+    assert [format_part(n) for n in measured] == ["0%", "2.5%", "9.9%", "90%", "100%"]
     assert [format_seconds(s) for s in (2, 0.0015, 2e-6, 5e-9)] == [
         "2.0 s",
         "1.5 ms",

@@ -112,7 +112,7 @@ borrow_memory = "1GiB"
 lend = false
 
 [tenants."*"]
-memory = 1000
+memory = "1000B"
 """
 
 
@@ -214,6 +214,10 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
             "devices = ['gpu']",
             "'gpu' is not a device: write emulated, emulated:8GiB, emulated:8GiB,mig=1g.10gb, cuda",
         ),
+        ("[tenants.bob]\nmemory = 256", "tenants.bob.memory: '256' is 256 bytes"),
+        ("[tenants.bob]\nborrow_memory = '256'", "did you mean 256MiB?"),
+        ("[tenants.bob]\nquota = {m = {memory = 8}}", "did you mean 8MiB?"),
+        ("[leases]\nmemory = 3000", "leases.memory: '3000' is 3000 bytes"),
         ("devices = ['emulated:1']", "an emulated device needs at least 1MiB"),
         ("devices = ['emulated:900000TiB']", "an emulated device has at most 512 GiB"),
         (
@@ -278,7 +282,7 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
         ("[emulated]\ntiming = 'hostile:x'", "emulated.timing: 'hostile:x' is not normal"),
         ("[emulated]\nlaunch_seconds = 0", "emulated.launch_seconds is 0, which is not a whole"),
         ("[quota]\nmax_kernel_seconds = 0", "quota.max_kernel_seconds is 0, which is not a"),
-        ("devices = ['emulated:3Gi']", "rgpu.toml: devices: 'emulated:3Gi' is not a device: '3Gi'"),
+        ("devices = ['emulated:3Xi']", "rgpu.toml: devices: 'emulated:3Xi' is not a device: '3Xi'"),
         ("listen = ['a:b']", "rgpu.toml: listen: 'a:b' is not an address"),
         ("metrics = '127.0.0.1'", "metrics: '127.0.0.1' is not HOST:PORT"),
         ("[workers]\nlog = -5", "workers.log is -5, which is not bytes"),
@@ -380,7 +384,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_default_memory_in_bytes_or_as_a_part(tmp_path: Path) -> None:
-    assert default_memory_bytes(load(tmp_path, "[leases]\nmemory = 4096"), GIB) == 4096
+    assert default_memory_bytes(load(tmp_path, "[leases]\nmemory = '4096B'"), GIB) == 4096
     assert default_memory_bytes(load(tmp_path, "[leases]\nmemory = '50%'"), GIB) == GIB // 2
 
 

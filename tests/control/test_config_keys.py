@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
 
+from rgpu_cluster.manager.config import ManagerConfig
+from rgpu_common.config import read_toml
 from rgpu_common.errors import UsageError
 from rgpu_common.help_pages import plain_words
-from rgpu_common.keys import keys_of
+from rgpu_common.key_kinds import File
+from rgpu_common.keys import fill, keys_of
 from rgpu_common.pages import rewrite
 from rgpu_server.cli import serve
 from rgpu_server.config import ServerConfig
+from rgpu_server.config_kinds import Cgroup
 from rgpu_server.config_page import replaced, section
 from rgpu_server.config_reader import load_config
 from rgpu_server.core.policy import Policy, TenantPolicy
@@ -49,6 +53,38 @@ def test_the_page_is_written_where_its_section_is(tmp_path: Path) -> None:
     assert page.read_text() == f"# A\n\n{section()}\n## B\n"
     with pytest.raises(ValueError, match="no section"):
         replaced("# A\n")
+
+
+@pytest.mark.parametrize("of", [ServerConfig, ManagerConfig])
+def test_a_relative_path_in_a_file_leads_from_the_file(of: type, tmp_path: Path) -> None:
+    rows = [row for row in keys_of(of) if isinstance(row.kind, (File, Cgroup))]
+    assert len(rows) >= 8
+    path = tmp_path / "rgpu.toml"
+    path.write_text("".join(f"{row.name} = 'sub/x'\n" for row in rows))
+    filled = _texts(fill(of, read_toml(path)))
+    assert filled.count(str(tmp_path / "sub" / "x")) == len(rows)
+    path.write_text("".join(f"{row.name} = '~/x'\n" for row in rows))
+    assert _texts(fill(of, read_toml(path))).count(str(Path("~/x").expanduser())) == len(rows)
+    # An option of the command line leads from the working folder.
+    for row in rows:
+        if row.option is not None:
+            assert row.kind.said(row.option, "x") == str(Path("x").absolute())
+
+
+def _texts(config: object) -> list[str]:
+    """Returns the texts of all fields of a dataclass and of its parts."""
+    found: list[str] = []
+    for one in fields(config):  # type: ignore[arg-type]
+        value = getattr(config, one.name)
+        found += _texts(value) if is_dataclass(value) else [value] if isinstance(value, str) else []
+    return found
+
+
+@pytest.mark.parametrize("word", ["auto", "off"])
+def test_the_words_of_a_cgroup_are_no_paths(word: str, tmp_path: Path) -> None:
+    path = tmp_path / "rgpu.toml"
+    path.write_text(f"[workers]\ncgroup = '{word}'\n")
+    assert word in _texts(load_config(path, {}))
 
 
 def test_every_key_says_in_a_sentence_what_it_means() -> None:

@@ -109,6 +109,24 @@ def test_a_server_that_never_answers_is_named_with_what_to_look_at() -> None:
                 client.devices()
 
 
+def test_a_silent_server_and_a_silent_manager_are_given_up_after_one_time() -> None:
+    """By all commands: what listens there takes connections and never says anything."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        commands = [
+            ("ps", "--server", address), ("run", "--server", address, "--", "true"),
+            ("pool", "--manager", address), ("run", "--manager", address, "--", "true"),
+            ("reserve", "--manager", address, "--for", "1h"),
+        ]  # fmt: skip
+        with futures.ThreadPoolExecutor(len(commands)) as together:
+            done = list(together.map(lambda words: rgpu(*words), commands))
+    for words, one in zip(commands, done, strict=True):
+        who = "server" if "--server" in words else "manager"
+        said = one.stderr.splitlines()
+        assert said[-1] == f"rgpu: the {who} at {address} did not answer within 10 s; see its log"
+        assert all(address in line for line in said)
+
+
 @pytest.mark.parametrize("address", [True], indirect=True)
 def test_an_error_of_the_python_api_is_one_line(address: str) -> None:
     with pytest.raises(rgpu_client.ServerError, match="no: ") as caught:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from helpers.needs import needs
+from helpers.server import Server
+from helpers.waiting import wait_until
 
 from rgpu_common.errors import DeviceError
 from rgpu_server.arrays import ceiling as arrays_ceiling
@@ -21,6 +23,7 @@ from rgpu_server.workers.groups import (
     MemoryGroup,
     MemoryGroups,
     ceiling_bytes,
+    ceiling_of,
     describe,
     open_groups,
 )
@@ -145,17 +148,36 @@ def test_a_folder_that_is_no_cgroup_is_refused_by_name(tmp_path: Path) -> None:
     assert open_groups("off") is None
 
 
-def test_only_a_delegated_folder_is_taken_unasked(tmp_path: Path) -> None:
+def test_only_a_delegated_folder_is_taken_unasked() -> None:
     assert open_groups("auto", "0::/system.slice/nowhere.service/server\n") is None
     assert open_groups("auto", "4:memory:/elsewhere\n") is None
-    alone = describe(None, emulated=True)
-    assert "private memory only: the lease's memory and 4 GiB; no cgroup" in alone
-    groups = MemoryGroups(tmp_path)
-    assert f"{tmp_path}: the lease's memory, 1 GiB, and 8 MiB" in describe(groups, emulated=True)
-    for where in (None, groups):
-        arrays = describe(where, emulated=True, arrays=True)
+
+
+def test_one_line_says_which_ceilings_workers_have_and_what_to_do(tmp_path: Path) -> None:
+    alone = ceiling_of(emulated=True, arrays=False, grouped=False)
+    assert alone == "the lease's memory and 4 GiB"
+    one = ceiling_of(emulated=True, arrays=False, grouped=True)
+    assert one.startswith("the lease's memory, 1 GiB, and 8 MiB")
+    for grouped in (False, True):
+        arrays = ceiling_of(emulated=True, arrays=True, grouped=grouped)
         assert "holds after its imports, the lease's memory, 256 MiB, and 8 MiB for" in arrays
-        assert "memory and 32 GiB" in describe(where, emulated=False, arrays=True)
+        gpu = ceiling_of(emulated=False, arrays=True, grouped=grouped)
+        assert gpu == "the lease's memory and 32 GiB"
+    both = {"emulated": "A", "emulated/cupy": "B"}
+    by_group = describe(MemoryGroups(tmp_path), both, off=False)
+    assert by_group.endswith(f"by a cgroup in {tmp_path} (emulated: A; emulated/cupy: B)")
+    without = describe(None, both, off=False)
+    assert "because no cgroup is delegated to this server: shared memory of a worker" in without
+    assert "(emulated: A; emulated/cupy: B)" in without
+    assert "let systemd delegate a cgroup (deploy/systemd/memory-ceiling.conf), or" in without
+    assert 'because workers.cgroup is "off"' in describe(None, both, off=True)
+
+
+def test_a_server_says_once_which_ceilings_its_workers_have() -> None:
+    with Server() as server:
+        wait_until(lambda: "memory ceiling" in server.told())
+        lines = [line for line in server.told().splitlines() if "ceiling" in line]
+    assert len(lines) == 1, lines
 
 
 def test_what_ended_workers_left_is_swept(tmp_path: Path) -> None:

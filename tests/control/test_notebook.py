@@ -14,9 +14,10 @@ import pytest
 from helpers.needs import import_needed
 from helpers.server import Server
 
-from rgpu_client.notebook import Line, Watch
+from rgpu_client.notebook import Line, Watch, _line
 from rgpu_common.clock import FakeClock
 from rgpu_common.errors import ServerError
+from rgpu_common.v1.observe_pb2 import LeaseNow
 
 import_needed("ipykernel")
 from jupyter_client.manager import KernelManager  # noqa: E402
@@ -193,6 +194,15 @@ def test_a_server_that_hangs_does_not_hold_up_every_cell() -> None:
     watch.look(environment, again=False)
     watch.look({**environment, "RGPU_SERVER": "unix:/other"}, again=False)
     assert asked == ["unix:/s"] * 3 + ["unix:/other"]
+
+
+def test_what_is_measured_is_rounded_and_what_was_asked_for_is_exact() -> None:
+    line = Line(share_ppm=901_982, request_ppm=125_000, limit_bytes=1 << 20)
+    assert "share 90% (12.5% guaranteed)" in line.text()
+    waits = LeaseNow(share_1s_ppm=24_987, waiting_ppm=612_345, memory_limit_bytes=1 << 20)
+    said = _line(waits, "device", "tcp").text()
+    assert "share 2.5%" in said
+    assert "waited 61% of the last second" in said
 
 
 def test_names_of_devices_cannot_change_a_page_or_a_terminal() -> None:

@@ -32,6 +32,8 @@ max_weight = 5
 
 [tenants.bob]
 pools = ["special"]
+share = 1.5
+memory = "2GiB"
 
 [tenants.owner]
 quota = {"rgpu emulated device" = {share = 0.5, memory = "2GiB"}}
@@ -379,7 +381,13 @@ def test_tenants_are_listed(server: Server) -> None:
     assert "40% is 10% too much: it owns 50%, holds 20%, and 30% fits" in refused
     table = rgpu(server, "tenants")
     line = next(line for line in table.splitlines() if line.startswith("owner"))
-    assert re.search(r"50% 2 GiB +20% 1 GiB +0% 0 B +30% 1 GiB +1$", line)
+    assert re.search(r"50% 2 GiB +none +20% 1 GiB +0% 0 B +30% 1 GiB +1$", line)
+    # Its table names ceilings and no quota; that of alice neither.
+    for name, ceiling in (("bob", "150% 2 GiB"), ("alice", "none")):
+        line = next(line for line in table.splitlines() if line.startswith(name))
+        assert re.search(rf"no quota +{ceiling} +0% 0 B", line), line
     rows = json.loads(rgpu(server, "tenants", "--json"))["tenants"]
+    bob = next(row for row in rows if row["tenant"] == "bob")
+    assert (bob["ceiling_share_ppm"], bob["ceiling_memory_bytes"]) == (1_500_000, 2 << 30)
     assert next(row for row in rows if row["tenant"] == "alice")["owned"] is None
     rgpu(server, "lease", "revoke", "o")

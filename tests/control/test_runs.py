@@ -351,13 +351,13 @@ def test_a_server_that_says_nothing_is_waited_for_aloud(
 
     clock = [100.0]
     monkeypatch.setattr(check.time, "monotonic", lambda: clock[0])
-    line = check.InLine(sys.stderr)
+    line = check.InLine(sys.stderr, "gpu:7700")
     for seconds in (0.2, 2.7, 0.2, 0.2, 5.0):
         clock[0] += seconds
         line.show(None)
     line.show(Place(1, 1, "full"))
     assert capsys.readouterr().err.splitlines() == [
-        "rgpu: waiting for the server to answer",
+        "rgpu: waiting for the server at gpu:7700 to answer",
         "rgpu: waiting for room, place 1 of 1: full",
     ]
 

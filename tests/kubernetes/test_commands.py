@@ -47,7 +47,7 @@ class Serving(Telling):
         self.port, self.metrics = free_port(), free_port()
         changes = {
             **NAMES, "rgpu-manager.rgpu-system:7710": manager, ":7700": f":{self.port}",
-            ":9400": f":{self.metrics}", "/run/secrets/rgpu": f"{folder}/secrets",
+            ":7709": f":{self.metrics}", "/run/secrets/rgpu": f"{folder}/secrets",
             "/run/rgpu": str(folder), "/var/lib/rgpu": str(folder), "/etc/rgpu": str(folder),
         }  # fmt: skip
         (folder / "rgpu.toml").write_text(_changed(config, changes))

@@ -45,8 +45,8 @@ class Prometheus:
 
     def __init__(self, folder: Path, target: str) -> None:
         config = (DEPLOY / "prometheus" / "prometheus.yml").read_text()
-        assert config.count('"127.0.0.1:9400"') == 1
-        config = config.replace('"127.0.0.1:9400"', f'"{target}"').replace(": 5s", ": 1s")
+        assert config.count('"127.0.0.1:7709"') == 1
+        config = config.replace('"127.0.0.1:7709"', f'"{target}"').replace(": 5s", ": 1s")
         (folder / "prometheus.yml").write_text(config)
         shutil.copy(DEPLOY / "prometheus" / "rgpu.rules.yml", folder)
         self._url = f"http://127.0.0.1:{(port := free_port())}"

@@ -38,6 +38,26 @@ def test_each_step_has_what_was_counted_in_it() -> None:
     assert sum(line.launches) == pytest.approx(1000)
 
 
+def test_a_kernel_that_is_counted_at_its_end_is_shown_when_it_ran() -> None:
+    ring = Ring(1 << 20)
+    alice, bob = ring.number(ALICE), ring.number(BOB)
+    # Alice's kernel runs from 0 to 2.6 s. Bob has the rest of the third second.
+    for time_ms, counted in ((0, (0, 0)), (1000, (0, 0)), (2000, (0, 0)), (3000, (2600, 400))):
+        samples = [sample(number, ms) for number, ms in zip((alice, bob), counted, strict=True)]
+        ring.add(time_ms, samples)
+    lines = lines_of(ring.seconds, ring.series, Span(0, 1000, 3))
+    assert [line.device_ms for line in lines] == [[1000, 1000, 600], [0, 0, 400]]
+    (both,) = lines_of(ring.seconds, ring.series, Span(0, 3000, 1), sees=lambda t: t == "alice")
+    assert both.device_ms == [2600]
+
+
+def test_no_step_has_more_device_time_than_it_lasts() -> None:
+    # Without enforcement each session counts for itself, so their sum may be more than the device.
+    ring = ring_of(ALICE, (1000, 0), (2000, 1600), (3000, 3200), (4000, 3200))
+    (line,) = lines_of(ring.seconds, ring.series, Span(-1000, 1000, 5))
+    assert line.device_ms == [0, 0, 1000, 1000, 0]
+
+
 def test_a_gap_is_bridged_evenly_and_nothing_is_shown_in_it() -> None:
     ring = ring_of(ALICE, (0, 0), (1000, 100), (31_000, 3100))
     (line,) = lines_of(ring.seconds, ring.series, Span(-500, 1000, 32))

@@ -56,6 +56,25 @@ def test_its_commands_are_accepted(tmp_path: Path) -> None:
         assert done.stdout.endswith(" emulated:1GiB on 0.0.0.0:7700\n")
 
 
+def test_its_metrics_are_at_a_port_that_no_exporter_has() -> None:
+    """Prometheus' exporters divide 9100 to 9999 among themselves; 9400 is dcgm-exporter's, which
+    runs on most nodes with GPUs.
+    """
+    metrics = load_config(FOLDER / "server.toml", {}).metrics
+    assert metrics is not None
+    assert metrics.port not in range(9100, 10_000)
+    root = FOLDER.parents[1]
+    named = (
+        "deploy/prometheus/prometheus.yml", "deploy/docker/prometheus.yml",
+        "deploy/docker/Dockerfile", "deploy/kubernetes/autoscaling/scrape.yaml",
+        "deploy/kubernetes/autoscaling/values.yaml", "docker-compose.yml", "docs/how-to/observe.md",
+    )  # fmt: skip
+    for name in named:
+        text = (root / name).read_text()
+        assert str(metrics.port) in text, name
+        assert ":9400" not in text, name
+
+
 def test_its_folder_holds_the_sockets_and_the_state() -> None:
     """/run is read-only to the service, so its socket must lie in its own folder there."""
     text = UNIT.read_text()

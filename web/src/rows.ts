@@ -100,6 +100,7 @@ export interface TenantRow {
   tenant: string;
   model: string;
   owned: [number, number] | null;
+  ceiling: [number | null, number | null];
   held: [number, number];
   borrowed: [number, number];
   idle: [number, number];

@@ -324,10 +324,13 @@ export function Queue() {
 }
 
 const pair = ([ppm, count]: [number, number]) => `${share(ppm)} ${bytes(count)}`;
+const ceiling = ([ppm, count]: [number | null, number | null]) =>
+  [ppm === null ? "" : share(ppm), count === null ? "" : bytes(count)].filter(Boolean).join(" ") || "none";
 const TENANTS: Column<TenantRow>[] = [
   { name: "Tenant", show: (row) => row.tenant, sort: (row) => row.tenant },
   { name: "Model", show: (row) => row.model, sort: (row) => row.model },
-  { name: "Owns", show: (row) => (row.owned ? pair(row.owned) : "no ceiling"), right: true },
+  { name: "Owns", show: (row) => (row.owned ? pair(row.owned) : "no quota"), right: true },
+  { name: "Ceiling", show: (row) => ceiling(row.ceiling), right: true, minor: true },
   { name: "Holds", show: (row) => pair(row.held), sort: (row) => row.held[0], right: true },
   { name: "Borrows", show: (row) => pair(row.borrowed), sort: (row) => row.borrowed[0], right: true },
   { name: "Idle", show: (row) => (row.owned ? pair(row.idle) : ""), right: true, minor: true },

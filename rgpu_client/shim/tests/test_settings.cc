@@ -30,14 +30,19 @@ TEST(SizesHaveUnits) {
   CHECK(Bytes("1.00000000000000001TiB", 1ULL << 40));
   CHECK(Bytes("8 vmem", 2ULL << 30) && Bytes("1  vcuda-memory ", 256ULL << 20));
   CHECK(Bytes(".5GiB", 512ULL << 20) && Part(".5%", 5000));
+  CHECK(Bytes("2Gi", 2ULL << 30) && Bytes("512mi", 512ULL << 20) && Bytes("1.5Ki", 1536));
+  CHECK(Bytes("2g", 2ULL << 30) && Bytes("512m", 512ULL << 20) && Bytes("1.5 k", 1536));
+  CHECK(Bytes("2G", 2000000000) && Bytes("512M", 512000000) && Bytes("1.5K", 1500));
+  CHECK(Bytes("256B", 256) && Bytes("256 b", 256) && Bytes("1000000", 1000000));
   CHECK(Part("25%", 250000) && Part("100 %", 1000000) && Part("0.5%", 5000));
   MemorySize size;
   for (const char* bad :
-       {"", "GiB", "2 apples", "-1", "1e3", "nan", "0x10", "2G", "1.5vmem", "3.5", "0", "0%",
+       {"", "GiB", "2 apples", "-1", "1e3", "nan", "0x10", "2GB i", "1.5vmem", "3.5", "0", "0%",
         "101%", "9999999TiB", "4611686018427387905", "1.GiB", "99999999999999999999"}) {
     CHECK(!ParseMemory(bad, &size));
   }
-  for (const char* bad : {"8\tvmem", "2GiB\n", "1 000"}) CHECK(!ParseMemory(bad, &size));
+  for (const char* bad : {"256", "999999", "8\tvmem", "2GiB\n", "1 000"})
+    CHECK(!ParseMemory(bad, &size));
 }
 
 TEST(SharesAreFractionsPercentagesOrCores) {

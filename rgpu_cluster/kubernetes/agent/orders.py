@@ -68,13 +68,12 @@ def order_of(view: ClaimView, attempt: int) -> agent_pb2.GrantOrder:
 def _quota(share_ppm: int, memory_bytes: int, asked: Parameters) -> lease_pb2.Quota:
     """As the manager's order has it for the same parameters."""
     policy = asked.policy or SharePolicy.NONE
-    limit = share_ppm if policy in (SharePolicy.NONE, SharePolicy.FIXED) else PPM
     return lease_pb2.Quota(
         memory_bytes=memory_bytes,
         memory_ppm=0 if memory_bytes else PPM,
         # The best effort guarantees nothing, whatever `core` counts.
         share_request_ppm=0 if policy is SharePolicy.BEST_EFFORT else share_ppm,
-        share_limit_ppm=limit if asked.limit_ppm is None else asked.limit_ppm,
+        share_limit_ppm=asked.limit_of(share_ppm),
         policy=_POLICIES[policy],
         priority=asked.priority,
         weight=asked.weight,
