@@ -38,8 +38,8 @@ _WAITING_DROPPED = ("tenant", "because")
 _PATH_TITLES = ("from rack", "interface", "to rack", "interface", "round trip>", "up>", "down>",
                 "over", "age>")  # fmt: skip
 _EVENT_TITLES = ("number>", "at", "what", "node", "request", "")
-_PLACE_TITLES = ("place", "score>", "network>", "fragments>", "crowding>", "mode>", "slower>",
-                 "equal>")  # fmt: skip
+_PLACE_TITLES = ("place", "score>", "network>", "fragments>", "idle time>", "crowding>", "mode>",
+                 "slower>", "equal>")  # fmt: skip
 _REACH = {1: "whole", 2: "local", 3: "near", 4: "any"}
 
 
@@ -238,7 +238,9 @@ def explained(answer: cluster_pb2.ExplainResponse) -> str:
 
 def _place_row(one: cluster_pb2.Alternative) -> tuple[str, ...]:
     score = one.score
-    terms = (score.total, score.network, score.fragmentation, score.crowding, score.mode)
+    terms = (
+        score.total, score.network, score.fragmentation, score.borrowing, score.crowding, score.mode,
+    )  # fmt: skip
     mark = "" if one.measured or not one.slowdown_ppm else " (estimated)"
     return (
         f"{', '.join(one.cards)} ({_REACH.get(one.reach, '?')})",

@@ -151,6 +151,7 @@ def alternative(candidate: Candidate) -> cluster_pb2.Alternative:
             crowding=score.crowding,
             mode=score.mode,
             distance=score.distance,
+            borrowing=score.borrowing,
         ),
         equal=candidate.equal,
     )

@@ -440,6 +440,7 @@ class ScoreTerms(google.protobuf.message.Message):
     CROWDING_FIELD_NUMBER: builtins.int
     MODE_FIELD_NUMBER: builtins.int
     DISTANCE_FIELD_NUMBER: builtins.int
+    BORROWING_FIELD_NUMBER: builtins.int
     total: builtins.int
     network: builtins.int
     fragmentation: builtins.int
@@ -449,6 +450,7 @@ class ScoreTerms(google.protobuf.message.Message):
     crowding: builtins.int
     mode: builtins.int
     distance: builtins.int
+    borrowing: builtins.int
     def __init__(
         self,
         *,
@@ -461,8 +463,9 @@ class ScoreTerms(google.protobuf.message.Message):
         crowding: builtins.int = ...,
         mode: builtins.int = ...,
         distance: builtins.int = ...,
+        borrowing: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["crowding", b"crowding", "distance", b"distance", "fragmentation", b"fragmentation", "headroom", b"headroom", "mode", b"mode", "network", b"network", "packing", b"packing", "spreading", b"spreading", "total", b"total"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["borrowing", b"borrowing", "crowding", b"crowding", "distance", b"distance", "fragmentation", b"fragmentation", "headroom", b"headroom", "mode", b"mode", "network", b"network", "packing", b"packing", "spreading", b"spreading", "total", b"total"]) -> None: ...
 
 global___ScoreTerms = ScoreTerms
 
