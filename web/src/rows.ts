@@ -153,6 +153,8 @@ export interface NodeRow {
   taints: string[];
   connected: boolean;
   cards: number;
+  // Of a node that has gone: when it was heard of last; else 0.
+  silent_since: number;
 }
 
 export interface CardRow {

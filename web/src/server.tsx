@@ -2,6 +2,7 @@
 
 import { Chart } from "./chart";
 import { Field, Order } from "./dialog";
+import { DrainOrder } from "./draining";
 import { bytes, duration, exactShare, moment, rate, roundTrip, share } from "./format";
 import { useHistory } from "./history";
 import { Badge, Facts, FillBar, Gone, ShareBar, To } from "./parts";
@@ -349,26 +350,7 @@ export function Operate() {
   if (!who?.operator || !server) return null;
   return (
     <div class="orders" role="group" aria-label="Orders about the server">
-      {server.draining ? (
-        <Order label="Undrain" title="Take new leases again?" name="undrain" fields={{}}>
-          <p>The server takes new leases and sessions.</p>
-        </Order>
-      ) : (
-        <Order
-          label="Drain"
-          title="Drain this server?"
-          name="drain"
-          fields={{}}
-          danger
-          read={(form) => {
-            const text = String(form.get("end_after") ?? "").trim();
-            return text ? { end_after_seconds: Number(text) } : {};
-          }}
-        >
-          <p>The server takes no new leases and sessions. What runs goes on until it ends by itself.</p>
-          <Field label="End what still runs after (seconds)" name="end_after" value="" hint="Empty: never." />
-        </Order>
-      )}
+      <DrainOrder what="this server" fields={{}} draining={server.draining} />
     </div>
   );
 }
