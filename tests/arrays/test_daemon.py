@@ -310,7 +310,7 @@ def test_a_library_that_the_node_lacks_is_named(server: Server) -> None:
         print(type(error).__name__, error)
     """
     assert (
-        "NoSessionError this server does not execute arrays of torch: install rgpu-cuda[torch]"
+        "NoSessionError this server does not execute arrays of torch: install rgpu there"
         in run(server.unix, source)
     )
 
