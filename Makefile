@@ -37,6 +37,7 @@ gen: ## regenerate what is generated and committed (protobuf code, lock, pages)
 	$(BIN)/python -m rgpu_emu.ptx.page docs/reference/ptx.md
 	PYTHONPATH=. $(BIN)/python scripts/gen_json_page.py
 	$(BIN)/python scripts/gen_metrics_page.py
+	$(BIN)/python scripts/gen_install_words.py
 	$(BIN)/python scripts/gen_tests_page.py
 	cd scripts && $(abspath $(BIN))/python -m soak --page
 	$(MAKE) man

@@ -11,7 +11,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 
-from rgpu_client.session.claim import SILENT_SECONDS
+from rgpu_client.settings import SILENT_SECONDS
 from rgpu_common.channels import open_channel
 from rgpu_common.closing import Closing
 from rgpu_common.credentials import call_metadata

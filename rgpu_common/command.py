@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from rgpu_common import release, version_line
 from rgpu_common.errors import RgpuError, UsageError
+from rgpu_common.installing import install_words
 from rgpu_common.texts import one_line
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _guarded(name: str, dispatch: Callable[[list[str]], int], argv: Sequence[str
         if error.name not in _LEFT_OUT:
             raise
         what = f"{error.name!r} is not installed, which this command needs"
-        return _complain(name, RgpuError(f"{what}: python -m pip install rgpu-cuda"), FAILED)
+        return _complain(name, RgpuError(f"{what}: {install_words()}"), FAILED)
     except BrokenPipeError:
         # The reader of the output has ended, so nothing more can be printed.
         _mute()

@@ -10,7 +10,7 @@ import difflib
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rgpu_common.errors import ConfigError, UsageError
 from rgpu_common.units import (
@@ -25,6 +25,7 @@ from rgpu_common.units import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+T = TypeVar("T")
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -245,7 +246,7 @@ class Table:
         self._known.append(key)
         return self._data.pop(key, default)
 
-    def _quantity(self, key: str, parse: Callable[[], int]) -> int:
+    def _quantity(self, key: str, parse: Callable[[], T]) -> T:
         try:
             return parse()
         except UsageError as error:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rgpu_common.errors import DeviceError, MissingPartError
+from rgpu_common.installing import install_words
 from rgpu_server.config_kinds import MAX_DEVICES
 from rgpu_server.driver_probe import ask_driver
 from rgpu_server.slices import Gpu, device_words, look_at_gpus
@@ -17,10 +18,7 @@ from rgpu_server.workers.binary import cuda_library
 MOST_GPUS = MAX_DEVICES
 # One entry for each GPU that NVIDIA's kernel module has found.
 _KERNEL_LIST = Path("/proc/driver/nvidia/gpus")
-_INSTALL = (
-    "python -m pip install 'rgpu-cuda[server,emu]' (in the repository: python -m pip install "
-    "'.[server,emu]')"
-)
+_INSTALL = install_words("server,emu")
 
 
 @dataclass(frozen=True, slots=True)

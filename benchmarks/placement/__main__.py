@@ -75,9 +75,13 @@ def draw(folder: Path, curves: list[saturation.Curve], nodes: int) -> None:
 def decision_rows(quick: bool) -> list[Row]:
     """Times over 1,000 nodes."""
     rows = []
-    for mixed, which in ((False, "8,000 cards"), (True, "8,000 mixed cards")):
+    for mixed, borrow, which in (
+        (False, False, "8,000 cards"),
+        (True, False, "8,000 mixed cards"),
+        (False, True, "8,000 cards, idle time wanted"),
+    ):
         say(f"decisions over {which}")
-        figures = decisions.measure(200 if quick else 3000, mixed=mixed)
+        figures = decisions.measure(200 if quick else 3000, mixed=mixed, borrow=borrow)
         rows += [
             below(f"decision, {which}, median", "ms", figures.p50_ms, 1),
             below(f"decision, {which}, p99", "ms", figures.p99_ms, 5),

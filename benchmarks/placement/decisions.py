@@ -39,23 +39,21 @@ class Figures:
     classes: int
 
 
-def _request(placer: Placer, rng: random.Random, *, mixed: bool) -> Request:
+def _request(placer: Placer, rng: random.Random, *, mixed: bool, borrow: bool) -> Request:
     asked = placer.request(task(rng))
     if not mixed or asked.whole:
         return asked
-    return replace(
-        asked,
-        share_ppm=rng.randint(1, 20) * PPM // 20,
-        memory_bytes=rng.randint(1, 16) * 2 * GIB,
-    )
+    share, memory = rng.randint(1, 20) * PPM // 20, rng.randint(1, 16) * 2 * GIB
+    limit = PPM if borrow else share
+    return replace(asked, share_ppm=share, limit_ppm=limit, memory_bytes=memory)
 
 
-def _full(rng: random.Random, *, mixed: bool) -> Placer:
+def _full(rng: random.Random, *, mixed: bool, borrow: bool) -> Placer:
     """Returns a pool of 1,000 nodes with 8 cards each, of whose time FULL is taken."""
-    placer = Placer([Machine(CARDS, 96)] * NODES)
+    placer = Placer([Machine(CARDS, 96)] * NODES, borrow=borrow)
     left = int(FULL * NODES * CARDS * PPM)
     while left > 0:
-        request = _request(placer, rng, mixed=mixed)
+        request = _request(placer, rng, mixed=mixed, borrow=borrow)
         decision = placer.decide(request)
         if isinstance(decision, Decision):
             placer.take(request, decision.chosen.cards)
@@ -63,12 +61,12 @@ def _full(rng: random.Random, *, mixed: bool) -> Placer:
     return placer
 
 
-def measure(count: int, *, mixed: bool, seed: int = 1) -> Figures:
-    """Measures `count` decisions."""
+def measure(count: int, *, mixed: bool, borrow: bool = False, seed: int = 1) -> Figures:
+    """Measures `count` decisions. borrow: requests that share a card look for idle time."""
     rng = random.Random(seed)
-    placer = _full(rng, mixed=mixed)
+    placer = _full(rng, mixed=mixed, borrow=borrow)
     times, processor, spent = [], [], 0.0
-    for request in [_request(placer, rng, mixed=mixed) for _ in range(count)]:
+    for request in [_request(placer, rng, mixed=mixed, borrow=borrow) for _ in range(count)]:
         cpu, start = time.thread_time(), time.perf_counter()
         decision = placer.decide(request)
         times.append(time.perf_counter() - start)

@@ -15,6 +15,7 @@ from rgpu_cluster.core.place import place
 from rgpu_cluster.core.pool import Pool
 from rgpu_cluster.core.request import Client, Request, holding_of
 from rgpu_cluster.core.score import PRESETS, Weights
+from rgpu_common.units import PPM
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,10 @@ def pool_of(machines: Sequence[Machine], racks: int = RACKS, nic: str = "100G") 
 
 
 class Placer:
-    """A pool that places tasks by a preset, or by the order of an earlier system."""
+    """A pool that places tasks by a preset, or by the order of an earlier system.
+
+    borrow: tasks that share a card may have what others leave idle. Else they have their share.
+    """
 
     def __init__(
         self,
@@ -51,11 +55,14 @@ class Placer:
         order: str | Weights = "fgd",
         mix: Mix = USUAL,
         paths: Paths | None = None,
+        *,
+        borrow: bool = False,
     ) -> None:
         self.pool = pool_of(machines)
         self.paths = paths or Paths()
         self._order = order
         self._mix = mix
+        self._borrow = borrow
         self._number = 0
 
     def request(self, task: Task, client: Client | None = None) -> Request:
@@ -65,6 +72,7 @@ class Placer:
             f"t{self._number}",
             "tenant",
             share_ppm=task.share_ppm,
+            limit_ppm=PPM if self._borrow else task.share_ppm,
             memory_bytes=task.memory_bytes,
             cards=task.cards,
             whole=task.whole,

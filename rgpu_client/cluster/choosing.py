@@ -22,6 +22,7 @@ from rgpu_cluster.core.request import Client, Mode, Profile, Request
 from rgpu_common.endpoints import UcxEndpoint, parse_endpoint
 from rgpu_common.errors import NoSessionError, RgpuError, UsageError
 from rgpu_common.mig import bare_name
+from rgpu_common.sharing import SharePolicy
 from rgpu_common.units import PPM
 
 if TYPE_CHECKING:
@@ -207,6 +208,7 @@ def _request(wanted: Wanted, environment: Mapping[str, str], home: str) -> Reque
         memory_ppm=PPM if wanted.whole else memory_ppm,
         cards=wanted.cards,
         limit_ppm=None if wanted.whole else sizes.limit_ppm or None,
+        policy=sizes.policy or SharePolicy.NONE,
         whole=wanted.whole,
         model=wanted.model,
         pool=wanted.pool,

@@ -35,13 +35,17 @@ _RESERVED_TITLES = (
     "reservation", "tenant", "node", "cards>", "share>", "memory>", "ends in>", "state",
 )  # fmt: skip
 _RESERVED_DROPPED = ("state", "cards", "tenant")
+_LEFT_TITLES = (
+    "was on a node", "name", "tenant", "card", "address", "share>", "memory>", "state",
+)  # fmt: skip
+_LEFT_DROPPED = ("memory", "share", "address", "tenant")
 _WAITING_TITLES = ("in line", "name", "tenant", "asks for", "waits>", "because")
 _WAITING_DROPPED = ("tenant", "because")
 _PATH_TITLES = ("from rack", "interface", "to rack", "interface", "round trip>", "up>", "down>",
                 "over", "age>")  # fmt: skip
 _EVENT_TITLES = ("number>", "at", "what", "node", "request", "name", "")
-_PLACE_TITLES = ("place", "score>", "network>", "fragments>", "crowding>", "mode>", "slower>",
-                 "equal>")  # fmt: skip
+_PLACE_TITLES = ("place", "score>", "network>", "fragments>", "idle time>", "crowding>", "mode>",
+                 "slower>", "equal>")  # fmt: skip
 _ID_CHARACTERS = 12
 _REACH = {1: "whole", 2: "local", 3: "near", 4: "any"}
 
@@ -83,8 +87,9 @@ def _pool(arguments: argparse.Namespace) -> int:
         return OK
     width = terminal_width()
     lines = ["no node has joined: start `rgpu serve --join` on one"]
-    if answer.nodes:
+    if answer.nodes or answer.gone:
         rows = [_card_row(node, card) for node in answer.nodes for card in node.cards]
+        rows += _gone_rows(answer.gone)
         lines = [fitting(_CARD_TITLES, rows, _CARD_DROPPED, width)]
     reserved = {one.request_id for one in answer.reservations}
     running = list(_lease_rows(answer.nodes, reserved))
@@ -96,6 +101,7 @@ def _pool(arguments: argparse.Namespace) -> int:
     if answer.reservations:
         rows = [_reservation_row(one) for one in answer.reservations]
         lines += ["", fitting(_RESERVED_TITLES, rows, _RESERVED_DROPPED, width)]
+    lines += _left_lines(answer.gone, width)
     lines += waiting_lines(answer, width)
     if arguments.paths:
         lines += ["", table(_PATH_TITLES, [_path_row(path) for path in answer.paths])]
@@ -158,6 +164,36 @@ def _lease_rows(
                     format_bytes(one.memory_bytes),
                     "running" if node.connected else "not connected",
                 )
+
+
+def _gone_rows(gone: Iterable[cluster_pb2.PoolNode]) -> Iterator[tuple[str, ...]]:
+    """Yields the cards of nodes that have gone. Nothing of them is free."""
+    free = _CARD_TITLES.index("free>")
+    for node in gone:
+        state = f"not ready for {format_duration(node.silent_seconds)}"
+        for card in node.cards:
+            row = _card_row(node, card)
+            yield (*row[:free], "-", *row[free + 1 : -1], state)
+
+
+def _left_lines(gone: Iterable[cluster_pb2.PoolNode], width: int | None) -> list[str]:
+    """Returns lines about the leases that nodes had when they went; no lines if they had none."""
+    rows = [
+        (
+            short_id(one.request_id),
+            one.name,
+            one.tenant,
+            f"{node.name}/{card.ordinal}",
+            node.address,
+            "whole" if one.whole else format_share(one.share_ppm),
+            format_bytes(one.memory_bytes),
+            f"not heard of for {format_duration(node.silent_seconds)}",
+        )
+        for node in gone
+        for card in node.cards
+        for one in card.leases
+    ]
+    return ["", fitting(_LEFT_TITLES, rows, _LEFT_DROPPED, width)] if rows else []
 
 
 def _smaller_rows(nodes: Iterable[cluster_pb2.PoolNode]) -> Iterator[tuple[str, ...]]:
@@ -275,7 +311,10 @@ def explained(answer: cluster_pb2.ExplainResponse) -> str:
 
 def _place_row(one: cluster_pb2.Alternative) -> tuple[str, ...]:
     score = one.score
-    terms = (score.total, score.network, score.fragmentation, score.crowding, score.mode)
+    terms = (
+        *(score.total, score.network, score.fragmentation),
+        *(score.borrowing, score.crowding, score.mode),
+    )
     mark = "" if one.measured or not one.slowdown_ppm else " (estimated)"
     return (
         f"{', '.join(one.cards)} ({_REACH.get(one.reach, '?')})",

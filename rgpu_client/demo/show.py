@@ -21,6 +21,7 @@ from rgpu_client.own_server import own_server
 from rgpu_client.program_environment import HIDE_NVJITLINK, client_environment, library_path
 from rgpu_common.endpoints import Endpoint, parse_endpoint
 from rgpu_common.errors import MissingPartError
+from rgpu_common.installing import install_words
 from rgpu_common.tables import table
 from rgpu_common.units import format_bytes, format_seconds
 
@@ -104,10 +105,7 @@ def check_needs(needs: Mapping[str, str], extra: str = "demo") -> None:
     """
     missing = [name for module, name in needs.items() if find_spec(module) is None]
     if missing:
-        raise MissingPartError(
-            f"the demo needs {', '.join(missing)}: python -m pip install 'rgpu-cuda[{extra}]' "
-            f"(in the repository: python -m pip install '.[{extra}]')"
-        )
+        raise MissingPartError(f"the demo needs {', '.join(missing)}: {install_words(extra)}")
 
 
 @contextmanager

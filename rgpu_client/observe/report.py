@@ -12,6 +12,7 @@ from rgpu_client.observe.chart import Shown, draw
 from rgpu_client.observe.usage import usage_of
 from rgpu_common.command import Command
 from rgpu_common.errors import MissingPartError, RgpuError, UsageError
+from rgpu_common.installing import install_words
 from rgpu_common.tables import plain_message, table
 from rgpu_common.units import format_bytes
 
@@ -125,8 +126,8 @@ def _png(svg: str) -> bytes:
         import cairosvg
     except (ImportError, OSError):  # OSError: the C library beneath it is missing
         raise MissingPartError(
-            "a PNG needs CairoSVG: python -m pip install 'rgpu-cuda[report]', and the library "
-            "cairo (Debian: libcairo2); or name a file that ends in .svg"
+            f"a PNG needs CairoSVG: {install_words('report')}, and the library cairo (Debian: "
+            "libcairo2); or name a file that ends in .svg"
         ) from None
     data: bytes = cairosvg.svg2png(bytestring=svg.encode(), scale=_SCALE)
     return data

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from rgpu_client.session.greeting import hello_of, run_name
+from rgpu_client.settings import SILENT_SECONDS
 from rgpu_client.sizes import sizes_of
 from rgpu_common.errors import NoSessionError
 from rgpu_common.parts import native_library
@@ -32,12 +33,10 @@ if TYPE_CHECKING:
 
 FOR_EVER = math.inf
 _CONNECT_SECONDS = 10.0
-# A server that says nothing for so long, to any command, counts as away.
-SILENT_SECONDS = 10.0
 # A server without a line answers at once. A server of an earlier release may start a worker first,
 # and one whose lease is in use waits until it is not: they answer a probe meanwhile.
 _ANSWER_SECONDS = 60.0
-_PROBE_SECONDS = 3.0
+_PROBE_SECONDS = 8.0
 _SLICE_SECONDS = 0.2
 _MOST_WAIT_MS = 1 << 50
 _TEXT_BYTES = 1024
@@ -193,7 +192,8 @@ class _Answers:
 
     def _check_alive(self) -> bool:
         """Returns True if the server answers a probe; NoSessionError if it is silent there too."""
-        from netprobe.candidates import TUNNELLED, scheme_of
+        from netprobe.candidates import TUNNELLED
+        from netprobe.schemes import scheme_of
         from netprobe.survey import find
         from rgpu_common.errors import ServerError
 

@@ -31,7 +31,9 @@ class Shape(NamedTuple):
     whole: bool
 
 
-@dataclass(frozen=True, slots=True)
+# Equal to itself alone: `gradient` looks it up for each class of cards, and a hash of all shapes
+# costs more than the rest of the look.
+@dataclass(frozen=True, slots=True, eq=False)
 class Mix:
     """The shapes of recent requests, each with its part of all requests in ppm."""
 

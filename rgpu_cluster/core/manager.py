@@ -20,6 +20,7 @@ from rgpu_cluster.core.choices import entry_of, take_over
 from rgpu_cluster.core.clock import OwnClock
 from rgpu_cluster.core.dealing import Dealer
 from rgpu_cluster.core.decision import Candidate, Decision
+from rgpu_cluster.core.gone import Gone
 from rgpu_cluster.core.limits import MOST_COUNTED, Limits
 from rgpu_cluster.core.line import CROWDED_OUT, Entry, Line, crowded, gang_differs
 from rgpu_cluster.core.node import STALE
@@ -48,6 +49,7 @@ class Manager:
         self.paths = Paths()
         self.line = Line()
         self.book = Book()
+        self.gone = Gone()
         self.quotas = quotas or Quotas({})
         self._limits = limits or Limits()
         self._dealer = Dealer(
@@ -140,6 +142,7 @@ class Manager:
         self._actions += strays(node.name, present, self.book, self.line)
         self.relief.keep(node.name, held)
         self.pool.report(node, held)
+        self.gone.forget(node.name)
         for lease in present:
             waiting = self.line.get(lease)
             if waiting is not None and not waiting.attempt:
@@ -159,6 +162,12 @@ class Manager:
         Its programs may run on, so leases that were granted are not revoked: they come back with
         the node's next report, or end with their sessions. What was not granted is placed again.
         """
+        asked = {
+            one.entry.request.id
+            for one in self.book.on(name)
+            if one.stage in _ASKS or name not in one.granted
+        }
+        self.gone.keep(self.pool, name, self._seen_ns.get(name, self._clock.now_ns), asked)
         for booking in self.book.on(name):
             if booking.stage is Stage.PLACED:
                 self._actions.append(Lost(booking.entry.request.id, name))
@@ -177,6 +186,7 @@ class Manager:
     def _tick(self) -> None:
         now_ns = self._clock.now_ns
         self.paths.grow_older(now_ns)
+        self.gone.look(now_ns)
         for name, seen in list(self._seen_ns.items()):
             if now_ns - seen > self._limits.silence_ns:
                 self._lose(name)

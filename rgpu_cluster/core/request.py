@@ -123,6 +123,15 @@ class Request:
         """True if it is a reservation, and no run."""
         return self.reserve_seconds > 0
 
+    @property
+    def most_ppm(self) -> int:
+        """The most time of a card that it may have, with what others leave idle."""
+        if self.whole or self.policy is SharePolicy.BURST:
+            return PPM
+        if self.policy is SharePolicy.FIXED:
+            return self.share_ppm
+        return PPM if self.limit_ppm is None else self.limit_ppm
+
     def memory_on(self, card_bytes: int) -> int:
         """Returns the memory that is asked for of a card with so many bytes."""
         return self.memory_bytes or self.memory_ppm * card_bytes // PPM

@@ -2,7 +2,7 @@
 
     network x slowdown + fragmentation x gradient + packing x free time left
     + spreading x time in use + headroom x bandwidth in use + crowding x leases + mode x rank
-    + distance x distance between the cards of one request
+    + distance x distance between the cards of one request + borrowing x idle time not found
 
 Each weight is in ppm, so a weight of PPM counts a term as it is.
 """
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 LEASE_PPM = 10_000
 # A mode farther away costs as much as a hundredth of a card.
 RANK_PPM = 10_000
+# Fragments count a quarter for a request that looks for idle time: so much that it is never put
+# beside others for their sake while a card is idle and half of the card could be gained.
+_BORROWER_FRAGMENTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +41,16 @@ class Weights:
     crowding: int = PPM // 20
     mode: int = PPM
     distance: int = PPM
+    borrowing: int = 0
 
 
 PRESETS = {
-    "fgd": Weights(fragmentation=PPM, packing=PPM // 100),
+    "fgd": Weights(fragmentation=PPM, packing=PPM // 100, borrowing=PPM),
     "binpack": Weights(packing=PPM),
-    "spread": Weights(spreading=PPM),
-    "latency": Weights(network=10 * PPM, mode=10 * PPM, fragmentation=PPM // 10),
+    "spread": Weights(spreading=PPM, borrowing=PPM),
+    "latency": Weights(
+        network=10 * PPM, mode=10 * PPM, fragmentation=PPM // 10, borrowing=PPM // 10
+    ),
 }
 """The named weights. `fgd` is the default."""
 
@@ -61,6 +67,7 @@ class Score:
     crowding: int
     mode: int
     distance: int = 0
+    borrowing: int = 0
 
     def __add__(self, other: Score) -> Score:
         return Score(
@@ -79,6 +86,7 @@ class Score:
             + self.crowding
             + self.mode
             + self.distance
+            + self.borrowing
         )
 
 
@@ -99,14 +107,19 @@ class Scorer:
         self._mix = mix
         # A whole card is used whole, whatever share of it the program needs.
         self._share = PPM if request.whole else request.share_ppm
+        self._most = request.most_ppm
+        self._borrows = bool(weights.borrowing) and self._most > self._share
+        self._fragmentation = weights.fragmentation // (_BORROWER_FRAGMENTS if self._borrows else 1)
 
     def far(self, mode: Mode, slowdown_ppm: int) -> int:
         """Returns the terms that depend on the distance alone: network and mode."""
         return self.network(slowdown_ppm) + self.rank(mode)
 
     def network(self, slowdown_ppm: int) -> int:
-        """Returns the network's term: the share that the program holds while it waits."""
-        held = max(self._share, PPM // 100)
+        """Returns the network's term: the share that the program holds while it waits. A program
+        that borrows is worth as much as it may have.
+        """
+        held = max(self._most if self._borrows else self._share, PPM // 100)
         return self.weights.network * (slowdown_ppm * held // PPM) // PPM
 
     def rank(self, mode: Mode) -> int:
@@ -123,8 +136,10 @@ class Scorer:
             total += w.spreading * load.used_ppm // PPM
         if w.headroom and state.bandwidth_bps:
             total += w.headroom * (HEADROOM_STEPS - state.headroom) // HEADROOM_STEPS
-        if w.fragmentation:
-            total += w.fragmentation * self._gradient(kind, state) // PPM
+        if self._fragmentation:
+            total += self._fragmentation * self._gradient(kind, state) // PPM
+        if self._borrows:
+            total += self._missed(state)
         return total
 
     def terms(self, kind: Kind, state: State, mode: Mode, slowdown_ppm: int) -> Score:
@@ -133,13 +148,23 @@ class Scorer:
         used = HEADROOM_STEPS - state.headroom
         return Score(
             network=self.network(slowdown_ppm),
-            fragmentation=w.fragmentation * self._gradient(kind, state) // PPM,
+            fragmentation=self._fragmentation * self._gradient(kind, state) // PPM,
             packing=w.packing * (PPM - load.used_ppm - self._share) // PPM,
             spreading=w.spreading * load.used_ppm // PPM,
             headroom=w.headroom * used // HEADROOM_STEPS if state.bandwidth_bps else 0,
             crowding=w.crowding * load.leases * LEASE_PPM // PPM,
             mode=self.rank(mode),
+            borrowing=self._missed(state) if self._borrows else 0,
         )
+
+    def _missed(self, state: State) -> int:
+        """Returns the borrowing term: how much less than its limit the program has on the card when
+        all leases there use their shares and divide the rest.
+        """
+        load = state.load
+        rest = max(PPM - load.used_ppm - self._share, 0)
+        found = self._share + rest // (load.leases + 1)
+        return self.weights.borrowing * max(self._most - found, 0) // PPM
 
     def _gradient(self, kind: Kind, state: State) -> int:
         load = state.load

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rgpu_common.command import OK, Command
 from rgpu_common.errors import MissingPartError
+from rgpu_common.installing import install_words
 from rgpu_common.variables import say_misspelt
 from rgpu_server.cli import LEVELS
 
@@ -64,7 +65,7 @@ def _run(arguments: argparse.Namespace) -> int:
         from rgpu_cluster.kubelet.serving import PluginOptions, run
     except ModuleNotFoundError as error:
         raise MissingPartError(
-            f"the package {error.name} is missing: pip install 'rgpu-cuda[kubernetes]'"
+            f"the package {error.name} is missing: {install_words('kubernetes')}"
         ) from None
     from rgpu_server.daemon import run_loop
 

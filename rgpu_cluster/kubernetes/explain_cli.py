@@ -12,6 +12,7 @@ from rgpu_client.cluster.placing import manager_of
 from rgpu_client.cluster.show import configure, explained, manager_client
 from rgpu_common.command import FAILED, OK, Command
 from rgpu_common.errors import MissingPartError, ServerError, UsageError
+from rgpu_common.installing import install_words
 from rgpu_common.tables import message_json
 
 if TYPE_CHECKING:
@@ -107,8 +108,8 @@ def _parts(arguments: argparse.Namespace, kind: str, name: str) -> list[Part]:
         if error.name not in ("lightkube", "httpx2"):
             raise
         raise MissingPartError(
-            f"`rgpu explain {kind}/NAME` needs the package {error.name}: pip install "
-            "'rgpu-cuda[kubernetes]'"
+            f"`rgpu explain {kind}/NAME` needs the package {error.name}: "
+            + install_words("kubernetes")
         ) from None
     return asyncio.run(find(kind, name, namespace, arguments.kubeconfig))
 

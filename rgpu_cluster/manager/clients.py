@@ -14,7 +14,13 @@ from rgpu_cluster.core.request import describe
 from rgpu_cluster.manager.followers import ANOTHER, CROWDED_OUT
 from rgpu_cluster.manager.reading import request_of
 from rgpu_cluster.manager.reserving import Reserving
-from rgpu_cluster.manager.telling import COME_SECONDS, explanation, pool_nodes, pool_paths
+from rgpu_cluster.manager.telling import (
+    COME_SECONDS,
+    explanation,
+    gone_nodes,
+    pool_nodes,
+    pool_paths,
+)
 from rgpu_cluster.manager.tickets import RENEW_SECONDS
 from rgpu_common import release
 from rgpu_common.clusters import is_node_name, is_request_id
@@ -234,6 +240,7 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
             paths=pool_paths(core.paths),
             release=release(),
             reservations=self._reserving.shown(identity.sees),
+            gone=gone_nodes(core.gone, identity.sees, now_ns),
         )
 
     def _ends_in(self, lease: str) -> float | None:

@@ -115,6 +115,13 @@ class NodeLink:
         self._resizes.add(asked)
         self._ask(agent_pb2.ManagerMessage(resize=resize_order(action)))
 
+    def drain(self, *, drain: bool, end_after_seconds: float | None) -> None:
+        """Has the server take nothing new, or take new leases again. Its report says whether it
+        does.
+        """
+        order = agent_pb2.DrainOrder(drain=drain, end_after_seconds=end_after_seconds)
+        self.send(agent_pb2.ManagerMessage(drain=order))
+
     def refresh(self) -> None:
         """Asks for a report."""
         self.send(agent_pb2.ManagerMessage(report=agent_pb2.ReportOrder()))

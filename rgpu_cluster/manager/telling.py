@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rgpu_cluster.core.card import load_of
 from rgpu_cluster.core.decision import Decision, excluded, why
 from rgpu_cluster.core.filters import PASSING
+from rgpu_cluster.core.limits import SECOND
 from rgpu_cluster.core.request import Mode
 from rgpu_common.sharing import SharePolicy
 from rgpu_common.units import PPM, format_bytes, format_share
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from rgpu_cluster.core.actions import Grant, Resize
     from rgpu_cluster.core.card import Card, CardId, Holding
     from rgpu_cluster.core.decision import Candidate, Refusal
+    from rgpu_cluster.core.gone import GoneNode
     from rgpu_cluster.core.node import Node
     from rgpu_cluster.core.paths import Paths
     from rgpu_cluster.core.pool import Pool
@@ -152,6 +155,7 @@ def alternative(candidate: Candidate) -> cluster_pb2.Alternative:
             crowding=score.crowding,
             mode=score.mode,
             distance=score.distance,
+            borrowing=score.borrowing,
         ),
         equal=candidate.equal,
     )
@@ -220,6 +224,42 @@ def pool_nodes(
             connected=connected(node.name),
             cards=[_pool_card(pool, card, sees, ends) for card in _cards(node)],
         )
+
+
+def gone_nodes(
+    gone: Iterable[GoneNode], sees: Callable[[str], bool], now_ns: int
+) -> Iterable[cluster_pb2.PoolNode]:
+    """Yields each node that has gone, with what it had. sees: as `pool_nodes` has it."""
+    for one in sorted(gone, key=lambda one: one.node.name):
+        node = one.node
+        yield cluster_pb2.PoolNode(
+            name=node.name,
+            address=node.address,
+            rack=node.rack,
+            zone=node.zone,
+            nic=node.nic,
+            bandwidth_bps=node.bandwidth_bps,
+            cards=[_gone_card(card, one.held[card.id], sees) for card in _cards(node)],
+            silent_seconds=max(now_ns - one.seen_ns, 0) / SECOND,
+        )
+
+
+def _gone_card(
+    card: Card, held: Sequence[Holding], sees: Callable[[str], bool]
+) -> cluster_pb2.PoolCard:
+    mine = [one for one in held if sees(one.tenant)]
+    load = load_of(list(held))
+    return cluster_pb2.PoolCard(
+        ordinal=card.id.ordinal,
+        model=card.model,
+        memory_bytes=card.memory_bytes,
+        used_ppm=min(load.used_ppm, PPM),
+        used_bytes=min(load.used_bytes, card.memory_bytes),
+        pool=card.pool,
+        mig=card.mig,
+        leases=[_pool_lease(one, None) for one in mine],
+        others=len(held) - len(mine),
+    )
 
 
 def _cards(node: Node) -> list[Card]:

@@ -10,10 +10,12 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from rgpu_cluster.core.card import CardId
+from rgpu_cluster.manager.draining import drain_order
 from rgpu_cluster.manager.web_rows import (
     card_row,
     event_row,
     explanation_row,
+    gone_row,
     node_row,
     path_row,
     reservation_row,
@@ -66,12 +68,14 @@ class ClusterPages:
             f"{node.name}/{card.ordinal}": card_row(
                 node.name, card, self._shell.uses.of(CardId(node.name, card.ordinal)), at
             )
-            for node in pool.nodes
+            for node in (*pool.nodes, *pool.gone)
             for card in node.cards
         }
+        nodes = {node.name: node_row(node) for node in pool.nodes}
+        nodes |= {node.name: gone_row(node, at) for node in pool.gone}
         return {
             "cluster": {"": {"at": at, "others_waiting": pool.others_waiting}},
-            "nodes": {node.name: node_row(node) for node in pool.nodes},
+            "nodes": nodes,
             "cards": cards,
             "waiting": {one.request_id: waiting_row(one, at) for one in pool.waiting},
             "reservations": {
@@ -104,8 +108,10 @@ class ClusterPages:
         return explanation_row(answer, self._shell.wall_clock())
 
     async def order(self, caller: Known, order: str, body: Mapping[str, Any]) -> str:
-        """Takes a request back, which ends its leases, or releases a reservation."""
+        """Takes a request back, which ends its leases, releases a reservation, or drains a node."""
         call: Any = OwnCall(caller.identity)
+        if order in ("drain", "undrain"):
+            return await drain_order(self._shell, order, body, caller.identity)
         if order not in ("withdraw", "release"):
             raise CallRefusedError(404, f"there is no order {order[:64]!r}")
         request = needed(body, "request")

@@ -26,7 +26,13 @@ def node_row(node: cluster_pb2.PoolNode) -> dict[str, Any]:
         "taints": list(node.taints),
         "connected": node.connected,
         "cards": len(node.cards),
+        "silent_since": 0,
     }
+
+
+def gone_row(node: cluster_pb2.PoolNode, at: float) -> dict[str, Any]:
+    """A node that has gone. silent_since: when it was heard of last."""
+    return {**node_row(node), "silent_since": round(at - node.silent_seconds)}
 
 
 def card_row(node: str, card: cluster_pb2.PoolCard, use: CardUse, at: float) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rgpu_common import release
 from rgpu_common.doctor.findings import ok, warning, wrong
+from rgpu_common.installing import install_words
 from rgpu_common.parts import native_library
 from rgpu_common.wire.frame import WIRE_MAJOR, WIRE_MINOR
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _OLDEST, _NEWEST = (3, 10), (3, 13)
 _MACHINES = ("x86_64", "aarch64")
 _PACKAGES = ("grpcio", "protobuf")
-INSTALL_AGAIN = "python -m pip install --force-reinstall rgpu-cuda"
+INSTALL_AGAIN = install_words(again=True)
 
 
 def versions(arguments: argparse.Namespace) -> Iterator[Finding]:

@@ -95,6 +95,7 @@ class ManagerMessage(google.protobuf.message.Message):
     ABANDON_FIELD_NUMBER: builtins.int
     RESIZE_FIELD_NUMBER: builtins.int
     WARN_FIELD_NUMBER: builtins.int
+    DRAIN_FIELD_NUMBER: builtins.int
     @property
     def joined(self) -> global___JoinAnswer: ...
     @property
@@ -113,6 +114,8 @@ class ManagerMessage(google.protobuf.message.Message):
     def resize(self) -> global___ResizeOrder: ...
     @property
     def warn(self) -> global___WarnOrder: ...
+    @property
+    def drain(self) -> global___DrainOrder: ...
     def __init__(
         self,
         *,
@@ -124,10 +127,11 @@ class ManagerMessage(google.protobuf.message.Message):
         abandon: global___AbandonOrder | None = ...,
         resize: global___ResizeOrder | None = ...,
         warn: global___WarnOrder | None = ...,
+        drain: global___DrainOrder | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["abandon", b"abandon", "grant", b"grant", "joined", b"joined", "measure", b"measure", "report", b"report", "resize", b"resize", "revoke", b"revoke", "said", b"said", "warn", b"warn"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["abandon", b"abandon", "grant", b"grant", "joined", b"joined", "measure", b"measure", "report", b"report", "resize", b"resize", "revoke", b"revoke", "said", b"said", "warn", b"warn"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["said", b"said"]) -> typing.Literal["joined", "grant", "revoke", "report", "measure", "abandon", "resize", "warn"] | None: ...
+    def HasField(self, field_name: typing.Literal["abandon", b"abandon", "drain", b"drain", "grant", b"grant", "joined", b"joined", "measure", b"measure", "report", b"report", "resize", b"resize", "revoke", b"revoke", "said", b"said", "warn", b"warn"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["abandon", b"abandon", "drain", b"drain", "grant", b"grant", "joined", b"joined", "measure", b"measure", "report", b"report", "resize", b"resize", "revoke", b"revoke", "said", b"said", "warn", b"warn"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["said", b"said"]) -> typing.Literal["joined", "grant", "revoke", "report", "measure", "abandon", "resize", "warn", "drain"] | None: ...
 
 global___ManagerMessage = ManagerMessage
 
@@ -590,6 +594,32 @@ class WarnOrder(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_ends_seconds", b"_ends_seconds"]) -> typing.Literal["ends_seconds"] | None: ...
 
 global___WarnOrder = WarnOrder
+
+@typing.final
+class DrainOrder(google.protobuf.message.Message):
+    """An operator wants the server to take nothing new, or to take new leases again. The next report says
+    whether it does. A server of an earlier release does nothing.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DRAIN_FIELD_NUMBER: builtins.int
+    END_AFTER_SECONDS_FIELD_NUMBER: builtins.int
+    drain: builtins.bool
+    """False: the server takes new leases again."""
+    end_after_seconds: builtins.float
+    """Then all leases end after so many seconds. Absent: never."""
+    def __init__(
+        self,
+        *,
+        drain: builtins.bool = ...,
+        end_after_seconds: builtins.float | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_end_after_seconds", b"_end_after_seconds", "end_after_seconds", b"end_after_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_end_after_seconds", b"_end_after_seconds", "drain", b"drain", "end_after_seconds", b"end_after_seconds"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_end_after_seconds", b"_end_after_seconds"]) -> typing.Literal["end_after_seconds"] | None: ...
+
+global___DrainOrder = DrainOrder
 
 @typing.final
 class RevokeOrder(google.protobuf.message.Message):

@@ -448,6 +448,7 @@ class ScoreTerms(google.protobuf.message.Message):
     CROWDING_FIELD_NUMBER: builtins.int
     MODE_FIELD_NUMBER: builtins.int
     DISTANCE_FIELD_NUMBER: builtins.int
+    BORROWING_FIELD_NUMBER: builtins.int
     total: builtins.int
     network: builtins.int
     fragmentation: builtins.int
@@ -457,6 +458,7 @@ class ScoreTerms(google.protobuf.message.Message):
     crowding: builtins.int
     mode: builtins.int
     distance: builtins.int
+    borrowing: builtins.int
     def __init__(
         self,
         *,
@@ -469,8 +471,9 @@ class ScoreTerms(google.protobuf.message.Message):
         crowding: builtins.int = ...,
         mode: builtins.int = ...,
         distance: builtins.int = ...,
+        borrowing: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["crowding", b"crowding", "distance", b"distance", "fragmentation", b"fragmentation", "headroom", b"headroom", "mode", b"mode", "network", b"network", "packing", b"packing", "spreading", b"spreading", "total", b"total"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["borrowing", b"borrowing", "crowding", b"crowding", "distance", b"distance", "fragmentation", b"fragmentation", "headroom", b"headroom", "mode", b"mode", "network", b"network", "packing", b"packing", "spreading", b"spreading", "total", b"total"]) -> None: ...
 
 global___ScoreTerms = ScoreTerms
 
@@ -741,6 +744,7 @@ class PoolNode(google.protobuf.message.Message):
     TAINTS_FIELD_NUMBER: builtins.int
     CONNECTED_FIELD_NUMBER: builtins.int
     CARDS_FIELD_NUMBER: builtins.int
+    SILENT_SECONDS_FIELD_NUMBER: builtins.int
     name: builtins.str
     address: builtins.str
     rack: builtins.str
@@ -749,6 +753,8 @@ class PoolNode(google.protobuf.message.Message):
     bandwidth_bps: builtins.int
     free_bandwidth_bps: builtins.int
     connected: builtins.bool
+    silent_seconds: builtins.float
+    """Of a node that has gone: for how long the manager has not heard of it."""
     @property
     def taints(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -766,8 +772,9 @@ class PoolNode(google.protobuf.message.Message):
         taints: collections.abc.Iterable[builtins.str] | None = ...,
         connected: builtins.bool = ...,
         cards: collections.abc.Iterable[global___PoolCard] | None = ...,
+        silent_seconds: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "bandwidth_bps", b"bandwidth_bps", "cards", b"cards", "connected", b"connected", "free_bandwidth_bps", b"free_bandwidth_bps", "name", b"name", "nic", b"nic", "rack", b"rack", "taints", b"taints", "zone", b"zone"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "bandwidth_bps", b"bandwidth_bps", "cards", b"cards", "connected", b"connected", "free_bandwidth_bps", b"free_bandwidth_bps", "name", b"name", "nic", b"nic", "rack", b"rack", "silent_seconds", b"silent_seconds", "taints", b"taints", "zone", b"zone"]) -> None: ...
 
 global___PoolNode = PoolNode
 
@@ -854,6 +861,7 @@ class GetPoolResponse(google.protobuf.message.Message):
     PATHS_FIELD_NUMBER: builtins.int
     RELEASE_FIELD_NUMBER: builtins.int
     RESERVATIONS_FIELD_NUMBER: builtins.int
+    GONE_FIELD_NUMBER: builtins.int
     others_waiting: builtins.int
     release: builtins.str
     @property
@@ -866,6 +874,12 @@ class GetPoolResponse(google.protobuf.message.Message):
     def reservations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PoolReservation]:
         """Those that the caller may see."""
 
+    @property
+    def gone(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PoolNode]:
+        """Nodes that left the pool because they were silent, for an hour, with the leases that they had. What
+        ran there may run on.
+        """
+
     def __init__(
         self,
         *,
@@ -875,8 +889,9 @@ class GetPoolResponse(google.protobuf.message.Message):
         paths: collections.abc.Iterable[global___PoolPath] | None = ...,
         release: builtins.str = ...,
         reservations: collections.abc.Iterable[global___PoolReservation] | None = ...,
+        gone: collections.abc.Iterable[global___PoolNode] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["nodes", b"nodes", "others_waiting", b"others_waiting", "paths", b"paths", "release", b"release", "reservations", b"reservations", "waiting", b"waiting"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["gone", b"gone", "nodes", b"nodes", "others_waiting", b"others_waiting", "paths", b"paths", "release", b"release", "reservations", b"reservations", "waiting", b"waiting"]) -> None: ...
 
 global___GetPoolResponse = GetPoolResponse
 

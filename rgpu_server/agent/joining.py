@@ -243,6 +243,8 @@ class _Stream:
             self._orders.abandon(message.abandon.request_id, message.abandon.attempt)
         elif kind == "warn":
             self._orders.warn(message.warn)
+        elif kind == "drain":
+            self._orders.drain(message.drain)
         elif kind == "resize":
             resized = self._orders.resize(message.resize)
             # Every report after this one tells of the size.

@@ -149,6 +149,14 @@ class Orders:
                 if order.sentence:
                     self._control.warn(lease.id, order.sentence[:_MAX_SENTENCE])
 
+    def drain(self, order: agent_pb2.DrainOrder) -> None:
+        """Has the server take nothing new, or take new leases again."""
+        if not order.drain:
+            self._control.undrain()
+            return
+        seconds = order.end_after_seconds if order.HasField("end_after_seconds") else None
+        self._control.drain(seconds)
+
     def _held(self, request: str) -> list[Lease]:
         return [
             lease

@@ -152,6 +152,6 @@ def _folder() -> Path:
         return toolkit() / "lib64"
     raise NvrtcMissingError(
         "this GPU node has no NVRTC, which compiles the source of kernels: install "
-        "nvidia-cuda-nvrtc and nvidia-cuda-runtime beside rgpu-cuda[server] there, or name CUDA's "
+        "nvidia-cuda-nvrtc and nvidia-cuda-runtime beside rgpu there, or name CUDA's "
         "toolkit in CUDA_PATH"
     )

@@ -327,8 +327,8 @@ def _key(event: on.SessionRequested) -> LeaseKey:
 
 def _no_seam(seam: str) -> str:
     return (
-        f"this server does not execute arrays of {seam}: install rgpu-cuda[{seam}] there, and "
-        "start it again"
+        f"this server does not execute arrays of {seam}: install rgpu there with its extra {seam}, "
+        "and start it again"
     )
 
 

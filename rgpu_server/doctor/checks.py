@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from rgpu_common.doctor.findings import Check
 from rgpu_common.doctor.versions import INSTALL_AGAIN, versions
+from rgpu_common.installing import install_words
 from rgpu_server.doctor.clock import clock
 from rgpu_server.doctor.machine import driver, libraries, packages, sandbox
 from rgpu_server.doctor.served import limits, ports, quota, token
 
 CHECKS = (
     Check("versions", versions, INSTALL_AGAIN),
-    Check("versions", packages, "python -m pip install 'rgpu-cuda[server]'"),
+    Check("versions", packages, install_words("server")),
     Check("driver", driver, "install NVIDIA's driver, or serve --device emulated"),
     Check(
         "libraries", libraries, "correct the configuration file; `rgpu help server` has its keys"

@@ -11,6 +11,7 @@ from rgpu_common.arrays.seams import Seam
 from rgpu_common.doctor.findings import note, ok, warning
 from rgpu_common.doctor.libraries import NODE, library_findings
 from rgpu_common.errors import DeviceError
+from rgpu_common.installing import install_words
 from rgpu_server.arrays.confine import private
 from rgpu_server.core.isolation import OPTIONAL, Process
 from rgpu_server.core.pool import seam_of
@@ -44,7 +45,7 @@ def packages(arguments: argparse.Namespace) -> Iterator[Finding]:
         if find_spec(module) is None:
             yield warning(
                 "versions", f"the package {package} is not installed: {lack}",
-                "python -m pip install 'rgpu-cuda[server]'",
+                install_words("server"),
             )  # fmt: skip
     yield ok("versions", f"{worker_path()}, {gateway_path().name}")
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rgpu_common.errors import ConfigError
+from rgpu_common.installing import install_words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +51,7 @@ class PodTokens:
             import jwt
         except ImportError:
             raise ConfigError(
-                "identity.pod_keys needs the package PyJWT: pip install 'rgpu-cuda[kubernetes]'"
+                f"identity.pod_keys needs the package PyJWT: {install_words('kubernetes')}"
             ) from None
         self._jwt = jwt
         self._load()

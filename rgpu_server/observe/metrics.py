@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rgpu_common.crowds import of_largest_crowd
 from rgpu_common.endpoints import TcpEndpoint
 from rgpu_common.errors import MissingPartError, ServerError
+from rgpu_common.installing import install_words
 from rgpu_server.core.identity import Identity, Proof
 from rgpu_server.core.model import Code, Refusal
 from rgpu_server.service.callers import Caller, caller_of
@@ -74,8 +75,7 @@ class Metrics:
             import prometheus_client
         except ImportError:
             raise MissingPartError(
-                "metrics need the package prometheus-client: python -m pip install "
-                "'rgpu-cuda[server]'"
+                f"metrics need the package prometheus-client: {install_words('server')}"
             ) from None
         registry = prometheus_client.CollectorRegistry()
         registry.register(collector)

@@ -14,13 +14,12 @@ from urllib.parse import parse_qsl
 
 from rgpu_common.errors import MissingPartError
 from rgpu_common.http1 import next_event
+from rgpu_common.installing import install_words
 
 try:
     import h11
 except ImportError:
-    raise MissingPartError(
-        "the page needs the package h11: python -m pip install 'rgpu-cuda[server]'"
-    ) from None
+    raise MissingPartError(f"the page needs the package h11: {install_words('server')}") from None
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping

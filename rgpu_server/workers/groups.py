@@ -186,9 +186,9 @@ def describe(groups: MemoryGroups | None, ceilings: Mapping[str, str], *, off: b
     why = 'workers.cgroup is "off"' if off else "no cgroup is delegated to this server"
     return (
         f"the memory ceiling of each worker counts its private memory only, because {why}: shared "
-        f"memory of a worker is bounded by its own count, not by the system ({most}). For a ceiling "
-        "on all of it let systemd delegate a cgroup (deploy/systemd/memory-ceiling.conf), or name "
-        "one that the server may write to in workers.cgroup"
+        f"memory of a worker is bounded by its own count, not by the system ({most}). For a "
+        "ceiling on all of it let systemd delegate a cgroup (deploy/systemd/memory-ceiling.conf), "
+        "or name one that the server may write to in workers.cgroup"
     )
 
 

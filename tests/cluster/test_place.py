@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from cluster.samples import GIB, PERCENT, decide, labels, node, pool_of, put, refuse, request
@@ -13,7 +15,11 @@ from rgpu_cluster.core.fragmentation import Free, Mix, Shape, gradient
 from rgpu_cluster.core.paths import End, Figures, Paths
 from rgpu_cluster.core.request import Client, Mode
 from rgpu_cluster.core.score import PRESETS
+from rgpu_common.sharing import SharePolicy
 from rgpu_common.units import PPM
+
+if TYPE_CHECKING:
+    from rgpu_cluster.core.pool import Pool
 
 FAST = Figures(20_000, 2_000, 10**10, 10**10, 5_000_000)
 SLOW = Figures(2_000_000, 500_000, 10**8, 10**8, 200_000)
@@ -111,7 +117,7 @@ def test_presets() -> None:
     put(pool, ("half", 0), 1, share_ppm=50 * PERCENT)
     put(pool, ("full", 0), 2, share_ppm=70 * PERCENT)
     places = {
-        name: decide(pool, request(), weights=weights).chosen.cards[0].node
+        name: decide(pool, request(policy=SharePolicy.FIXED), weights=weights).chosen.cards[0].node
         for name, weights in PRESETS.items()
     }
     assert places["binpack"] == "full"
@@ -268,3 +274,76 @@ def test_what_just_fits_is_not_stranded(left: Free) -> None:
     assert gradient(whole, left, 1, True, half) == 0
     for less in (Free(PPM // 2 - 1, left.memory_ppm), Free(left.time_ppm, PPM // 2 - 1)):
         assert gradient(whole, less, 1, True, half) == sum(less) // 2
+
+
+BORROWERS = {
+    "burst": {"policy": SharePolicy.BURST},
+    "best effort": {"policy": SharePolicy.BEST_EFFORT, "share_ppm": 0},
+    "a share without a limit": {},
+    "no share": {"share_ppm": 0},
+    "a limit above the share": {"limit_ppm": 60 * PERCENT},
+    "half a card that may burst": {"share_ppm": 50 * PERCENT, "policy": SharePolicy.BURST},
+    "little that may burst, with most of the memory": {
+        "share_ppm": PERCENT, "policy": SharePolicy.BURST, "memory_bytes": 39 * GIB,
+    },
+}  # fmt: skip
+GUARANTEED = {
+    "fixed": {"policy": SharePolicy.FIXED},
+    "the limit is the share": {"limit_ppm": 30 * PERCENT},
+}
+
+
+def _placed(pool: Pool, count: int, **options: Any) -> set[CardId]:
+    """Places equal requests one after the other."""
+    for number in range(count):
+        (card,) = decide(pool, request(number, **options)).chosen.cards
+        put(pool, card, number, **options)
+    return {card.id for card in pool.cards() if not pool.load(card.id).idle}
+
+
+@pytest.mark.parametrize("options", BORROWERS.values(), ids=BORROWERS)
+def test_what_idle_time_makes_faster_is_spread_over_idle_cards(options: dict) -> None:
+    assert len(_placed(pool_of(node("a"), node("b"), node("c")), 3, **options)) == 3
+    assert len(_placed(pool_of(node("a", 3)), 3, **options)) == 3
+
+
+@pytest.mark.parametrize("options", GUARANTEED.values(), ids=GUARANTEED)
+def test_what_has_its_share_and_no_more_is_packed(options: dict) -> None:
+    assert len(_placed(pool_of(node("a"), node("b"), node("c")), 3, **options)) == 1
+
+
+def test_without_an_idle_card_idle_time_is_sought_where_there_is_most() -> None:
+    pool = pool_of(node("two"), node("one"), node("guaranteed"))
+    for number, (name, share) in enumerate((("two", 0), ("two", 0), ("one", 0))):
+        put(pool, (name, 0), number, share_ppm=share)
+    put(pool, ("guaranteed", 0), 3, share_ppm=60 * PERCENT)
+    asked = request(4, policy=SharePolicy.BEST_EFFORT, share_ppm=0)
+    chosen = decide(pool, asked).chosen
+    assert chosen.cards == (CardId("one", 0),)
+    # One neighbour takes half of what both may have.
+    assert chosen.score.borrowing == PPM // 2
+
+
+def test_a_limit_that_a_neighbour_leaves_is_no_reason_for_an_idle_card() -> None:
+    pool = pool_of(node("busy"), node("idle"))
+    put(pool, ("busy", 0), share_ppm=30 * PERCENT)
+    asked = request(share_ppm=30 * PERCENT, limit_ppm=40 * PERCENT)
+    chosen = decide(pool, asked).chosen
+    assert (chosen.cards, chosen.score.borrowing) == ((CardId("busy", 0),), 0)
+
+
+def test_an_idle_card_behind_a_slow_network_is_no_gain() -> None:
+    crawling = Figures(20_000_000, 0, 10**7, 10**7, 10_000)
+    paths = racks()
+    paths.learn(End("r1", "100G"), End("r2", "100G"), crawling)
+    pool = pool_of(node("beside", rack="r1", nic="100G"), node("far", rack="r2", nic="100G"))
+    put(pool, ("beside", 0), share_ppm=0)
+    asked = request(client=AT_HOME, share_ppm=0, policy=SharePolicy.BEST_EFFORT)
+    assert decide(pool, asked, paths).chosen.cards == (CardId("beside", 0),)
+
+
+def test_binpack_packs_also_what_idle_time_makes_faster() -> None:
+    pool = pool_of(node("busy"), node("idle"))
+    put(pool, ("busy", 0), share_ppm=30 * PERCENT)
+    asked = request(policy=SharePolicy.BURST)
+    assert decide(pool, asked, weights=PRESETS["binpack"]).chosen.cards == (CardId("busy", 0),)

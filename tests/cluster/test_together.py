@@ -103,7 +103,7 @@ def test_a_member_that_only_one_card_can_serve_is_not_kept_from_it() -> None:
     """The first one prefers the card that only the second can use."""
     pool = pool_of(node("a", model="A100"), node("b"))
     put(pool, ("a", 0), share_ppm=50 * PERCENT)
-    easy = request(1, share_ppm=50 * PERCENT)
+    easy = request(1, share_ppm=50 * PERCENT, limit_ppm=50 * PERCENT)
     picky = request(2, share_ppm=40 * PERCENT, model="A100")
     assert decide(pool, easy).chosen.cards == (CardId("a", 0),)
     assert sorted(cards_of(together(pool, easy, picky))) == [CardId("a", 0), CardId("b", 0)]

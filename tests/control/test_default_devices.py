@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rgpu_common.errors import DeviceError, MissingPartError
+from rgpu_common.installing import install_words
 from rgpu_server.config_reader import load_config
 from rgpu_server.default_devices import MOST_GPUS, Machine, choose_devices, choose_gpus
 
@@ -45,7 +46,7 @@ def test_a_gpu_that_cannot_be_used_is_not_replaced_in_silence() -> None:
 def test_without_llvmlite_the_extra_is_named() -> None:
     with pytest.raises(MissingPartError) as refused:
         choose_devices(Machine(0, NO_DRIVER, 0, has_compiler=False))
-    assert "pip install 'rgpu-cuda[server,emu]'" in str(refused.value)
+    assert install_words("server,emu") in str(refused.value)
 
 
 def test_cuda_is_every_gpu_and_never_an_emulated_device() -> None:
@@ -89,4 +90,4 @@ def test_a_server_without_llvmlite_does_not_start(named: tuple[str, ...]) -> Non
     assert ended.returncode == 1
     assert ended.stdout == ""
     (said,) = [line for line in ended.stderr.splitlines() if line.startswith("rgpu: ")]
-    assert "needs llvmlite: python -m pip install 'rgpu-cuda[server,emu]'" in said
+    assert f"needs llvmlite: {install_words('server,emu')}" in said

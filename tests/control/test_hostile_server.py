@@ -123,7 +123,7 @@ def test_a_silent_server_and_a_silent_manager_are_given_up_after_one_time() -> N
     for words, one in zip(commands, done, strict=True):
         who = "server" if "--server" in words else "manager"
         said = one.stderr.splitlines()
-        assert said[-1] == f"rgpu: the {who} at {address} did not answer within 10 s; see its log"
+        assert said[-1] == f"rgpu: the {who} at {address} did not answer within 20 s; see its log"
         assert all(address in line for line in said)
 
 

@@ -12,6 +12,7 @@ from helpers.granting import granting
 from helpers.server import Server
 
 from rgpu_common import command
+from rgpu_common.installing import install_words
 
 # Runs `rgpu` up to its end, or up to where it executes a program, and prints what it imported.
 # Without `site`: other packages hook themselves into that and import much.
@@ -113,5 +114,5 @@ def test_other_commands_name_the_package_that_is_missing() -> None:
     done = without_dependencies("ps")
     assert done.returncode == 1
     assert done.stderr == (
-        "rgpu: 'grpc' is not installed, which this command needs: python -m pip install rgpu-cuda\n"
+        f"rgpu: 'grpc' is not installed, which this command needs: {install_words()}\n"
     )

@@ -60,7 +60,7 @@ def test_a_seam_that_is_not_there_is_refused_with_the_remedy() -> None:
     (refused,) = n.handle(ask(7, "torch"), 1.0)
     assert isinstance(refused, do.RefuseSession)
     assert refused.refusal.code is Code.NO_WORKER
-    assert "install rgpu-cuda[torch]" in refused.refusal.sentence
+    assert "install rgpu there with its extra torch" in refused.refusal.sentence
     assert not list(n.leases)
 
 

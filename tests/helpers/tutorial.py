@@ -4,10 +4,13 @@ A ```sh block runs in the reader's terminal, whose variables stay from block to 
 comment `terminal: NAME` before it, it runs in a terminal of its own, until the page is at its end.
 A block without a language below it is what it prints, line by line: numbers and ids may differ.
 With the comment `exit: CODE` a block ends with this code, else with 0.
+The comment `shares: LEASE FROM-TO, ...` says what part of the device's time, in percent, each lease
+has after the block, as `rgpu top` shows it: what the page tells a reader to expect.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -28,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DEADLINE_SECONDS = 300.0
-_COMMENT = re.compile(r"<!-- (terminal|exit): (\w+) -->")
+_COMMENT = re.compile(r"<!-- (terminal|exit|shares): ([\w ,-]+) -->")
+_SHARE = re.compile(r"([\w-]+) (\d+)-(\d+)")
 _PORT = re.compile(r"\b77[0-9]{2}\b")
 _NODE = "gpu-node"
 _END = "end-of-block"
@@ -44,12 +48,15 @@ _VARIES = (
 
 @dataclass
 class Block:
-    """terminal: "" for the reader's own. prints: the lines that are shown below the block."""
+    """terminal: "" for the reader's own. prints: the lines that are shown below the block. shares:
+    lease -> the least and the most of the device's time that it has, in percent.
+    """
 
     script: str
     terminal: str = ""
     code: int = 0
     prints: list[str] = field(default_factory=list)
+    shares: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def blocks_of(text: str) -> list[Block]:
@@ -64,7 +71,12 @@ def blocks_of(text: str) -> list[Block]:
             inside = list(_until_fence(lines))
             if line == "```sh":
                 code = int(said.get("exit", 0))
-                found.append(Block("\n".join(inside), said.get("terminal", ""), code))
+                shares = {
+                    lease: (int(least), int(most))
+                    for lease, least, most in _SHARE.findall(said.get("shares", ""))
+                }
+                script = "\n".join(inside)
+                found.append(Block(script, said.get("terminal", ""), code, shares=shares))
                 said = {}
             elif line == "```":
                 found[-1].prints += inside
@@ -223,3 +235,18 @@ class Tutorial:
         assert int(ended[1]) == block.code, f"{script}\n{said}"
         for line in block.prints:
             assert pattern_of(line).search(said), f"{line!r} is not in:\n{said}"
+        if block.shares:
+            self._wait_for_shares(reader, block.shares)
+
+    def _wait_for_shares(self, reader: Terminal, shares: dict[str, tuple[int, int]]) -> None:
+        """Waits until every lease has its part of the last ten seconds."""
+        end, top = time.monotonic() + DEADLINE_SECONDS, self._folder / ".top"
+        while True:
+            start = reader.length
+            reader.type(f"rgpu top --json > {top}; echo {_END} $?\n")
+            reader.wait_for(re.compile(rf"^{_END} 0$", re.MULTILINE), start)
+            leases = json.loads(top.read_text())["leases"]
+            has = {one["key"]: one["share_10s_ppm"] / 10_000 for one in leases}
+            if all(least <= has.get(key, 0) <= most for key, (least, most) in shares.items()):
+                return
+            assert time.monotonic() < end, f"{shares} was promised: {has}"

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from observe.load import Load
 from rgpu_client.observe.chart import MOST_LINES, Shown, draw
 from rgpu_client.observe.usage import usage_of
+from rgpu_common.installing import install_words
 from rgpu_common.v1 import observe_pb2, observe_pb2_grpc
 from rgpu_common.v1.observe_pb2 import GetRecordResponse, UsageSeries
 
@@ -220,7 +221,7 @@ def test_a_png_is_one_or_says_what_is_missing(server: Server, tmp_path: Path) ->
         import cairosvg  # noqa: F401
     except (ImportError, OSError):
         assert done.returncode == 1
-        assert "pip install 'rgpu-cuda[report]'" in done.stderr
+        assert install_words("report") in done.stderr
     else:
         assert done.returncode == 0, done.stderr
         assert out.read_bytes().startswith(b"\x89PNG")

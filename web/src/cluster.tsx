@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { ask } from "./api";
 import { Order } from "./dialog";
+import { DrainOrder } from "./draining";
 import { EventTable, usePart } from "./events";
 import { bytes, duration, moment, rate, roundTrip, share } from "./format";
 import { Badge, Facts, FillBar, Gone, ShareBar, To } from "./parts";
@@ -14,6 +15,7 @@ const NODES: Column<NodeRow>[] = [
   { name: "Node", show: (_row, name) => name, sort: (_row, name) => name },
   { name: "State", show: (row) => <NodeState row={row} />, sort: (row) => String(row.connected) },
   { name: "Cards", show: (row) => row.cards, sort: (row) => row.cards, right: true },
+  { name: "Orders", show: (row, name) => <NodeOrders name={name} row={row} /> },
   { name: "Address", show: (row) => row.address, sort: (row) => row.address, minor: true },
   { name: "Zone", show: (row) => row.zone, sort: (row) => row.zone, minor: true },
   { name: "Rack", show: (row) => row.rack, sort: (row) => row.rack, minor: true },
@@ -21,7 +23,14 @@ const NODES: Column<NodeRow>[] = [
   { name: "Bandwidth free", show: (row) => (row.bandwidth_bps ? `${rate(row.free_bandwidth_bps) || "0 B/s"} of ${rate(row.bandwidth_bps)}` : ""), minor: true, right: true },
 ];
 
+function NodeOrders({ name, row }: { name: string; row: NodeRow }) {
+  const { who } = useShown();
+  if (!who?.operator || !row.connected) return null;
+  return <DrainOrder what={name} fields={{ node: name }} draining={row.taints.includes("drain")} />;
+}
+
 function NodeState({ row }: { row: NodeRow }) {
+  if (row.silent_since) return <Badge kind="bad">not ready for {duration(Date.now() / 1000 - row.silent_since)}</Badge>;
   if (!row.connected) return <Badge kind="bad">not connected</Badge>;
   if (row.taints.length) return <Badge kind="warn">{row.taints.join(", ")}</Badge>;
   return <Badge kind="good">ready</Badge>;
@@ -31,12 +40,12 @@ const CARDS: Column<CardRow>[] = [
   { name: "Card", show: (_row, id) => id, sort: (_row, id) => id },
   { name: "Model", show: (row) => <>{row.model} {row.mig}</>, sort: (row) => row.model, minor: true },
   { name: "Share", show: (row) => <ShareBar got={row.used_ppm} guaranteed={row.leased_ppm} /> },
-  { name: "Used", show: (row) => share(row.used_ppm), sort: (row) => row.used_ppm, right: true },
+  { name: "Used", show: (row) => share(row.used_ppm), sort: (row) => row.used_ppm, right: true, minor: true },
   { name: "Leased", show: (row) => share(row.leased_ppm), sort: (row) => row.leased_ppm, right: true },
-  { name: "Memory leased", show: (row) => <>{bytes(row.leased_bytes)} of {bytes(row.memory_bytes)}</>, sort: (row) => row.leased_bytes, right: true },
+  { name: "Memory leased", show: (row) => <>{bytes(row.leased_bytes)} of {bytes(row.memory_bytes)}</>, sort: (row) => row.leased_bytes, right: true, minor: true },
   { name: "Memory used", show: (row) => <>{bytes(row.used_bytes)} <FillBar used={row.used_bytes} whole={row.memory_bytes} name="the card's memory" /></>, sort: (row) => row.used_bytes, minor: true },
   { name: "Pool", show: (row) => row.pool, sort: (row) => row.pool, minor: true },
-  { name: "Who is there", show: (row) => <Holders row={row} /> },
+  { name: "Who is there", show: (row) => <Holders row={row} />, under: true },
 ];
 
 function Holders({ row }: { row: CardRow }) {
@@ -44,7 +53,7 @@ function Holders({ row }: { row: CardRow }) {
     <ul class="holders">
       {row.holders.map((one) => (
         <li>
-          <To view="request" id={one.request}>{one.request}</To> {one.tenant}, {one.whole ? "whole" : `${share(one.share_ppm)} ${bytes(one.memory_bytes)}`}
+          <To view="request" id={one.request}>{one.name || one.request}</To> {one.tenant}, {one.whole ? "whole" : `${share(one.share_ppm)} ${bytes(one.memory_bytes)}`}
           {one.wanted_ppm > one.share_ppm && ` (asked ${share(one.wanted_ppm)})`}
           {one.ends_at > 0 && <Badge kind="bad">ends {moment(one.ends_at)}</Badge>}
         </li>
@@ -70,7 +79,7 @@ export function Overview() {
           caption="Cards"
           columns={CARDS}
           rows={tables.cards}
-          text={(row, id) => `${id} ${row.model} ${row.pool} ${row.holders.map((one) => `${one.request} ${one.tenant}`).join(" ")}`}
+          text={(row, id) => `${id} ${row.model} ${row.pool} ${row.holders.map((one) => `${one.request} ${one.name} ${one.tenant}`).join(" ")}`}
           empty="There is no card."
           by="Card"
         />
@@ -80,11 +89,11 @@ export function Overview() {
 }
 
 const QUEUED: Column<QueuedRow>[] = [
-  { name: "Request", show: (_row, id) => <To view="request" id={id}>{id}</To>, sort: (_row, id) => id },
+  { name: "Request", show: (row, id) => <To view="request" id={id}>{row.name || id}</To>, sort: (row, id) => row.name || id },
+  { name: "Why it waits", show: (row) => row.sentence, under: true },
   { name: "Tenant", show: (row) => row.tenant, sort: (row) => row.tenant },
   { name: "Asked for", show: (row) => row.asked, minor: true },
   { name: "Since", show: (row) => moment(row.since), sort: (row) => row.since, minor: true },
-  { name: "Why it waits", show: (row) => row.sentence },
 ];
 const RESERVED: Column<ReservationRow>[] = [
   { name: "Reservation", show: (_row, id) => <To view="request" id={id.split(" ")[0]}>{id.split(" ")[0]}</To>, sort: (_row, id) => id },
@@ -99,7 +108,7 @@ export function Queue() {
   const others = (tables.cluster?.[""] as ClusterRow | undefined)?.others_waiting ?? 0;
   return (
     <>
-      <Table caption="Queue" columns={QUEUED} rows={tables.waiting} empty="Nobody waits for cards." text={(row, id) => `${id} ${row.tenant} ${row.asked}`} />
+      <Table caption="Queue" columns={QUEUED} rows={tables.waiting} empty="Nobody waits for cards." text={(row, id) => `${id} ${row.name} ${row.tenant} ${row.asked}`} />
       {others > 0 && <p class="note">{others} of other tenants wait too.</p>}
       <section aria-labelledby="reservations">
         <h2 id="reservations">Reservations</h2>
@@ -196,7 +205,7 @@ const PLACES: Column<Alternative>[] = [
   { name: "Transport", show: (row) => <>{row.transport}{row.transport && !row.measured && " (not measured)"}</> },
   { name: "Slowdown", show: (row) => share(row.slowdown_ppm), right: true },
   { name: "Score", show: (row) => (row.score.total / 1e6).toFixed(3), right: true },
-  { name: "Of which", show: (row) => Object.entries(row.score).filter(([name, value]) => name !== "total" && value).map(([name, value]) => `${name} ${(value / 1e6).toFixed(3)}`).join(", ") },
+  { name: "Of which", show: (row) => Object.entries(row.score).filter(([name, value]) => name !== "total" && value).map(([name, value]) => `${name} ${(value / 1e6).toFixed(3)}`).join(", "), under: true },
 ];
 
 function Places({ title, places }: { title: string; places: Alternative[] }) {

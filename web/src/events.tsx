@@ -24,7 +24,7 @@ const kind: Column<AnyEvent> = {
   sort: (row) => row.event,
 };
 const at: Column<AnyEvent> = { name: "Time", show: (row) => clock(row.at), sort: (row) => row.at };
-const what: Column<AnyEvent> = { name: "What", show: (row) => row.sentence };
+const what: Column<AnyEvent> = { name: "What", show: (row) => row.sentence, under: true };
 const tenant: Column<AnyEvent> = { name: "Tenant", show: (row) => row.tenant, sort: (row) => row.tenant ?? "" };
 const OF_SERVER: Column<AnyEvent>[] = [
   at,

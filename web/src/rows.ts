@@ -29,6 +29,7 @@ export interface DeviceRow {
 export interface LeaseRow {
   tenant: string;
   key: string;
+  name: string;
   device: number;
   state: string;
   explicit: boolean;
@@ -86,6 +87,7 @@ export interface SessionRow {
 export interface WaitingRow {
   tenant: string;
   key: string;
+  name: string;
   devices: number[];
   memory_bytes: number;
   share_request_ppm: number;
@@ -154,6 +156,8 @@ export interface NodeRow {
   taints: string[];
   connected: boolean;
   cards: number;
+  // Of a node that has gone: when it was heard of last; else 0.
+  silent_since: number;
 }
 
 export interface CardRow {
@@ -173,6 +177,7 @@ export interface CardRow {
 
 export interface Holder {
   request: string;
+  name: string;
   tenant: string;
   share_ppm: number;
   memory_bytes: number;
@@ -184,6 +189,7 @@ export interface Holder {
 
 export interface QueuedRow {
   tenant: string;
+  name: string;
   asked: string;
   since: number;
   sentence: string;
@@ -216,6 +222,7 @@ export interface ClusterEventRow {
   refusal: boolean;
   node: string;
   request: string;
+  name: string;
   sentence: string;
 }
 

@@ -14,6 +14,8 @@ export interface Column<Row> {
   short?: boolean;
   // Left out on narrow screens.
   minor?: boolean;
+  // Shown below the first column on narrow screens, where a sentence has no room beside others.
+  under?: boolean;
 }
 
 interface Props<Row> {
@@ -122,7 +124,10 @@ const Cells = memo(function Cells({ name, row, columns }: { name: string; row: o
     <tr>
       {columns.map((column, index) =>
         index === 0 ? (
-          <th scope="row" class={classes(column)}>{column.show(row, name)}</th>
+          <th scope="row" class={classes(column)}>
+            {column.show(row, name)}
+            {columns.map((one) => one.under && <div class="under">{one.show(row, name)}</div>)}
+          </th>
         ) : (
           <td class={classes(column)}>{column.show(row, name)}</td>
         ),
@@ -132,7 +137,7 @@ const Cells = memo(function Cells({ name, row, columns }: { name: string; row: o
 });
 
 function classes(column: Column<never> | Column<any>): string {
-  return [column.right && "right", column.minor && "minor", column.short && "short"].filter(Boolean).join(" ");
+  return [column.right && "right", (column.minor || column.under) && "minor", column.short && "short"].filter(Boolean).join(" ");
 }
 
 function compare(a: string | number, b: string | number): number {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rgpu_cluster.kubernetes.agent.config import AgentConfig, load_agent_config
 from rgpu_common.command import OK, Command
 from rgpu_common.errors import MissingPartError
+from rgpu_common.installing import install_words
 from rgpu_common.keys import keys_of
 from rgpu_common.variables import say_misspelt
 from rgpu_server.cli import LEVELS, add_option
@@ -40,7 +41,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if error.name not in ("lightkube", "httpx2"):
             raise
         raise MissingPartError(
-            f"`rgpu agent-node` needs the package {error.name}: pip install 'rgpu-cuda[kubernetes]'"
+            f"`rgpu agent-node` needs the package {error.name}: {install_words('kubernetes')}"
         ) from None
     run_agent(config)
     return OK
