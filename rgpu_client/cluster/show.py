@@ -28,9 +28,9 @@ _CARD_DROPPED = ("rack", "of", "model", "who")
 _LEASE_TITLES = ("run", "name", "tenant", "card", "address", "share>", "memory>", "state")
 _LEASE_DROPPED = ("address", "tenant", "memory", "share")
 _SMALLER_TITLES = (
-    "lease", "tenant", "card", "share>", "asked for>", "memory>", "asked for>", "ends in>",
+    "lease", "name", "tenant", "card", "share>", "asked for>", "memory>", "asked for>", "ends in>",
 )  # fmt: skip
-_SMALLER_DROPPED = ("tenant", "card")
+_SMALLER_DROPPED = ("tenant", "card", "lease")
 _RESERVED_TITLES = (
     "reservation", "tenant", "node", "cards>", "share>", "memory>", "ends in>", "state",
 )  # fmt: skip
@@ -206,7 +206,8 @@ def _smaller_rows(nodes: Iterable[cluster_pb2.PoolNode]) -> Iterator[tuple[str, 
                 memory = max(one.wanted_bytes, one.memory_bytes)
                 if (share, memory) != (one.share_ppm, one.memory_bytes) or ends:
                     yield (
-                        one.name or short_id(one.request_id),
+                        short_id(one.request_id),
+                        one.name,
                         one.tenant,
                         f"{node.name}/{card.ordinal}",
                         format_share(one.share_ppm),

@@ -341,7 +341,7 @@ complete -c rgpu -n '_shtab_rgpu_using run' -l reservation -x -d 'use the cards 
 complete -c rgpu -n '_shtab_rgpu_using; and test $_shtab_rgpu_npos -eq 0' -a serve -d 'serve devices to clients'
 complete -c rgpu -n '_shtab_rgpu_using serve' -s h -l help -d 'show this help message and exit'
 complete -c rgpu -n '_shtab_rgpu_using serve' -l listen -x -d 'The addresses on which the server listens. ADDRESS: HOST:PORT, tls:HOST:PORT, ucx:HOST:PORT, grpc[s]:HOST:PORT or unix:/PATH; may be repeated (default: 127.0.0.1:7700)'
-complete -c rgpu -n '_shtab_rgpu_using serve' -l device -x -d 'The devices that the server serves. DEVICE: emulated[:8GiB][,mig=PROFILE], cuda[:N] or cuda:MIG-UUID; may be repeated (default: this machine'"'"'s GPUs, else emulated)'
+complete -c rgpu -n '_shtab_rgpu_using serve' -l device -x -d 'The devices that the server serves. DEVICE: emulated[:8GiB][,mig=PROFILE], cuda, cuda:N or cuda:MIG-UUID; may be repeated (default: this machine'"'"'s GPUs, else emulated)'
 complete -c rgpu -n '_shtab_rgpu_using serve' -l insecure -d 'Believe clients on other machines that show neither an access token nor a certificate.'
 complete -c rgpu -n '_shtab_rgpu_using serve' -l no-socket -d 'Open no Unix socket for the programs of this machine; by default one is opened unless --listen names one.'
 complete -c rgpu -n '_shtab_rgpu_using serve' -l metrics -x -d 'Serve Prometheus metrics (/metrics) and /health at this address.'

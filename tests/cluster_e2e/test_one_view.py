@@ -106,12 +106,13 @@ def test_a_server_that_is_named_counts_before_the_manager(busy: Nodes) -> None:
 
 
 def test_what_is_waiting_at_the_manager_is_in_ps(busy: Nodes) -> None:
-    sizes = ("--share", "60%", "--wait")
-    with started(busy.manager.address, *sizes) as run:
-        wait_until(lambda: "in line" in asked(busy, "ps"), 30)
-        assert len(json.loads(asked(busy, "ps --json"))["waiting"]) == 1
-        run.send_signal(signal.SIGINT)
-        run.wait(60)
+    with waiting(busy, "--name", "queued") as run:
+        assert "in line" in asked(busy, "ps")
+        assert [one["name"] for one in json.loads(asked(busy, "ps --json"))["waiting"]] == [
+            "queued"
+        ]
+        assert "does not wait any more" in asked(busy, "cancel queued")
+        check_cancelled(run)
 
 
 def test_a_lease_is_found_on_its_node(busy: Nodes) -> None:

@@ -60,7 +60,9 @@ def test_the_policy_decides_the_limit_that_nobody_names(
         assert [one["quota"]["share_limit_ppm"] for one in nodes.leases("gpu1")] == [limit]
         assert ended(run)[0] == 0
     wait_until(lambda: not nodes.leases("gpu1"))
-    kept = run_rgpu_plain("reserve", "--for", "1min", "--manager", manager, *sizes, RGPU_NODE="gpu1")
+    kept = run_rgpu_plain(
+        "reserve", "--for", "1min", "--manager", manager, *sizes, RGPU_NODE="gpu1"
+    )
     assert kept.returncode == 0, kept.stderr
     assert [one["quota"]["share_limit_ppm"] for one in nodes.leases("gpu1")] == [limit]
     assert run_rgpu_plain("release", kept.stdout.strip(), "--manager", manager).returncode == 0

@@ -58,6 +58,13 @@ def listed(nodes: Nodes, request: str) -> list[str]:
     return [lease, *(line for line in shown if name in line.split()[1:2])]
 
 
+def smaller(address: str, request: str) -> str:
+    """The line of `rgpu pool` about a lease that has less than it asked for, or ends soon."""
+    _, below = run_rgpu_plain("pool", "--manager", address).stdout.split("asked for", 1)
+    (line,) = [line for line in below.splitlines() if line.startswith(request[:12])]
+    return line
+
+
 def kinds(nodes: Nodes, request: str) -> list[str]:
     return [e["kind"] for e in nodes.manager.events() if e["request_id"] == request]
 
@@ -76,15 +83,13 @@ def test_a_lease_shrinks_before_another_request_is_denied_and_grows_again(one: N
             check_books(one.manager.pool())
             row = lease_of(one, elastic)
             assert (row["share_ppm"], row["wanted_ppm"]) == (400_000, 800_000)
-            shown = run_rgpu_plain("pool", "--manager", address).stdout
-            (line,) = [line for line in shown.splitlines() if line.startswith(elastic)]
-            assert line.split()[2:5] == ["gpu1/0", "40%", "80%"]
+            assert smaller(address, elastic).split()[3:6] == ["gpu1/0", "40%", "80%"]
             told = run_rgpu_plain("explain", late, "--manager", address).stdout
             assert f"made room: {elastic} on gpu1/0 shrinks to 40% and 400 MiB" in told
             assert ended(run)[:2] == (0, ["right"])
         wait_until(lambda: share_on_server(one, elastic) == 800_000)
         wait_until(lambda: "grown" in kinds(one, elastic))
-        assert elastic not in run_rgpu_plain("pool", "--manager", address).stdout
+        assert "asked for" not in run_rgpu_plain("pool", "--manager", address).stdout
         assert "shrunk" in kinds(one, elastic)
         assert ended(first)[0] == 0
     one.idle()
@@ -150,8 +155,7 @@ def test_a_program_is_warned_and_pool_shows_how_long_it_has(one: Nodes) -> None:
             assert warning.startswith("rgpu: this program may lose its GPU in 10 h: ")
             assert "tenant bob is owed the room. Save what you need" in warning
             assert 35_000 < lease_of(one, lent)["ends_seconds"] <= 36_000
-            shown = run_rgpu_plain("pool", "--manager", address).stdout
-            (line,) = [line for line in shown.splitlines() if line.startswith(lent)]
+            line = smaller(address, lent)
             assert "9 h 5" in line or "10 h" in line
             (line, _) = listed(one, lent)  # the lease, and its session
             assert re.search(r" (9 h 5\d min|10 h)$", line.rstrip()), line
