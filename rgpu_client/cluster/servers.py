@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from rgpu_client.cluster.placing import manager_of
 from rgpu_client.settings import API_SERVER_HELP, configured_server
 from rgpu_common.command import FAILED, OK
-from rgpu_common.endpoints import UcxEndpoint, parse_endpoint
+from rgpu_common.credentials import check_secured, credentials_for
+from rgpu_common.endpoints import UcxEndpoint, parse_endpoint, speaks_tls
 from rgpu_common.errors import RgpuError, ServerError, UsageError
 from rgpu_common.tables import plain_message
 from rgpu_common.texts import one_line
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from rgpu_client.control import ControlClient
+    from rgpu_common.endpoints import Endpoint
     from rgpu_common.v1 import cluster_pb2
 
     Opened = Callable[["Server"], AbstractContextManager[ControlClient]]
@@ -30,20 +32,26 @@ T = TypeVar("T")
 # How many nodes are asked at the same time.
 _AT_ONCE = 32
 _MOST_NAMED = 12
+# As `rgpu_common.clusters.is_node_name` has it.
+_MOST_NAME = 63
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that is asked. node: its name in the cluster; "" if the user named its address."""
+    """A server that is asked. node: its name in the cluster; "" if the user named its address.
+    secured: its manager was asked over TLS.
+    """
 
     address: str
     node: str = ""
+    secured: bool = False
 
     def __str__(self) -> str:
         return f"node {self.node}" if self.node else f"the server at {self.address}"
 
     def client(self, seconds: float | None = None) -> ControlClient:
-        """Returns a connection to its API; ServerError if its address has none.
+        """Returns a connection to its API; ServerError if its address has none, or is one to which
+        no access token may go.
 
         seconds: how long it may take to answer.
         """
@@ -55,7 +63,10 @@ class Server:
                 f"{self.address} carries sessions only: give the server another address with "
                 "--advertise"
             )
-        return ControlClient(endpoint, seconds or TIMEOUT_SECONDS)
+        environment = credentials_for(self.address, os.environ)
+        if self.secured:
+            check_secured(endpoint, environment, str(self))
+        return ControlClient(endpoint, seconds or TIMEOUT_SECONDS, environment)
 
 
 def _opened(server: Server) -> AbstractContextManager[ControlClient]:
@@ -210,9 +221,9 @@ def servers_of(arguments: argparse.Namespace) -> Servers:
     with ManagerClient(manager) as client:
         pool = client.pool()
     if node:
-        server = _connected(_named(pool, node))
+        server = _connected(_named(pool, node), manager)
         return Servers(server.address, (server,), pool, manager=str(manager))
-    there = [(Server(one.address, one.name), one.connected) for one in pool.nodes]
+    there = [(_server(one, manager), one.connected) for one in pool.nodes]
     return Servers(
         str(manager),
         tuple(server for server, connected in there if connected),
@@ -249,13 +260,17 @@ def _named(pool: cluster_pb2.GetPoolResponse, name: str) -> cluster_pb2.PoolNode
     return found[0]
 
 
-def _connected(node: cluster_pb2.PoolNode) -> Server:
+def _server(node: cluster_pb2.PoolNode, manager: Endpoint) -> Server:
+    return Server(node.address, one_line(node.name, _MOST_NAME), speaks_tls(manager))
+
+
+def _connected(node: cluster_pb2.PoolNode, manager: Endpoint) -> Server:
     if not node.connected:
         raise ServerError(
             f"node {node.name} is not connected to its manager: start its server again, or look at "
             "that server's log"
         )
-    return Server(node.address, node.name)
+    return _server(node, manager)
 
 
 def _names(pool: cluster_pb2.GetPoolResponse) -> str:

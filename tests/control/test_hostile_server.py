@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator
 from concurrent import futures
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -17,6 +18,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from helpers.command import run_rgpu_plain as rgpu
 
 import rgpu_client
+from rgpu_client.cluster.servers import Server
 from rgpu_client.control import ControlClient
 from rgpu_common.endpoints import parse_endpoint
 
@@ -24,11 +26,19 @@ for module in ("cluster", "device", "lease", "log", "node", "observe", "session"
     import_module(f"rgpu_common.v1.{module}_pb2")
 
 EVIL = "\x1b[2J\x1b]0;title\x07\nrow"
+# Also what is no time, and what no release calls anything.
+NUMBERS = {
+    FieldDescriptor.TYPE_UINT64: 7,
+    FieldDescriptor.TYPE_UINT32: 7,
+    FieldDescriptor.TYPE_ENUM: 99,
+    FieldDescriptor.TYPE_DOUBLE: 1e300,
+    FieldDescriptor.TYPE_BOOL: True,
+}
 COMMANDS = (
     "devices", "ps", "top --once", "lease list", "lease grant key", "lease pause key",
     "lease resize key --memory 1MiB", "logs", "logs key", "tenants", "quota report --since 5s",
     "drain", "undrain", "pool", "pool --events", "explain key", "release key", "reserve --for 1h",
-    "doctor",
+    "doctor", "ps --all", "cancel key",
 )  # fmt: skip
 
 
@@ -48,11 +58,11 @@ def filled(message: Any, depth: int = 0) -> Any:
                 getattr(message, field.name).append(EVIL)
             else:
                 setattr(message, field.name, EVIL)
-        elif field.type in (FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_UINT32):
+        elif field.type in NUMBERS:
             if repeated:
-                getattr(message, field.name).append(7)
+                getattr(message, field.name).append(NUMBERS[field.type])
             else:
-                setattr(message, field.name, 7)
+                setattr(message, field.name, NUMBERS[field.type])
     return message
 
 
@@ -61,6 +71,7 @@ class Hostile(grpc.GenericRpcHandler):
 
     def __init__(self, refuses: bool) -> None:
         self._refuses = refuses
+        self.address = ""
 
     def service(self, details: Any) -> grpc.RpcMethodHandler | None:
         service, _, name = details.method.strip("/").rpartition("/")
@@ -72,7 +83,10 @@ class Hostile(grpc.GenericRpcHandler):
         def call(request: bytes, context: grpc.ServicerContext) -> Any:
             if self._refuses:
                 context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"no: {EVIL}")
-            return filled(answer())
+            found = filled(answer())
+            if name == "GetPool":
+                found.nodes[0].address = self.address
+            return found
 
         return grpc.unary_unary_rpc_method_handler(
             call, response_serializer=lambda message: message.SerializeToString()
@@ -83,17 +97,21 @@ class Hostile(grpc.GenericRpcHandler):
 def address(request: pytest.FixtureRequest) -> Iterator[str]:
     pool = futures.ThreadPoolExecutor(2)
     server = grpc.server(pool)
-    server.add_generic_rpc_handlers((Hostile(request.param),))
-    port = server.add_insecure_port("127.0.0.1:0")
+    hostile = Hostile(request.param)
+    server.add_generic_rpc_handlers((hostile,))
+    hostile.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
-    yield f"127.0.0.1:{port}"
+    yield hostile.address
     server.stop(None).wait()
     pool.shutdown()
 
 
+@pytest.mark.parametrize("named", [True, False], ids=["server", "cluster"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_command_prints_what_a_terminal_would_act_on(address: str, command: str) -> None:
-    done = rgpu(*command.split(), RGPU_SERVER=address, RGPU_MANAGER=address)
+def test_no_command_prints_what_a_terminal_would_act_on(
+    address: str, command: str, named: bool
+) -> None:
+    done = rgpu(*command.split(), RGPU_SERVER=address if named else "", RGPU_MANAGER=address)
     said = done.stdout + done.stderr
     assert "Traceback" not in said
     assert said
@@ -114,3 +132,27 @@ def test_an_error_of_the_python_api_is_one_line(address: str) -> None:
     with pytest.raises(rgpu_client.ServerError, match="no: ") as caught:
         rgpu_client.devices(address)
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("server", ["10.0.0.1:7700", "grpc:10.0.0.1:7700"])
+def test_a_manager_over_tls_sends_no_token_where_it_can_be_read(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Server(server, "gpu1", True).client().close()
+    monkeypatch.setenv("RGPU_TOKEN", "secret")
+    with pytest.raises(rgpu_client.ServerError, match="could read your access token"):
+        Server(server, "gpu1", True).client()
+    for told in (Server(server, "gpu1"), Server("tls:gpu1:7700", "gpu1", True),
+                 Server("127.0.0.1:7700", "gpu1", True)):  # fmt: skip
+        told.client().close()
+
+
+def test_a_node_sees_the_token_that_is_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text("own")
+    monkeypatch.setenv("RGPU_TOKEN", "all")
+    monkeypatch.setenv("RGPU_TOKEN_FILES", f"b:7700={tmp_path / 'token'}")
+    for address, token in (("a:7700", "all"), ("b:7700", "own")):
+        with Server(address, "gpu1").client() as client:
+            assert client._metadata == (("authorization", f"Bearer {token}"),)
