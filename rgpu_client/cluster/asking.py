@@ -16,6 +16,7 @@ import grpc
 
 from rgpu_common.channels import open_channel
 from rgpu_common.closing import Closing
+from rgpu_common.clusters import MAX_POOL_BYTES
 from rgpu_common.credentials import call_metadata
 from rgpu_common.errors import NoSessionError, ServerError
 from rgpu_common.texts import one_line
@@ -53,7 +54,7 @@ class ManagerClient(Closing):
         self._open()
 
     def _open(self) -> None:
-        self._channel = open_channel(self._manager, os.environ)
+        self._channel = open_channel(self._manager, os.environ, MAX_POOL_BYTES)
         self._stub = cluster_pb2_grpc.ManagerServiceStub(self._channel)
 
     def close(self) -> None:

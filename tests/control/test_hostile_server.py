@@ -5,7 +5,7 @@ cursor, clear it, or change its title.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent import futures
 from importlib import import_module
 from pathlib import Path
@@ -18,9 +18,14 @@ from google.protobuf.descriptor import FieldDescriptor
 from helpers.command import run_rgpu_plain as rgpu
 
 import rgpu_client
+from rgpu_client.cluster.asking import ManagerClient
 from rgpu_client.cluster.servers import Server
 from rgpu_client.control import ControlClient
+from rgpu_cluster.core.limits import Limits
+from rgpu_cluster.core.node import MAX_CARDS_PER_NODE
+from rgpu_common.clusters import MAX_MESSAGE_BYTES, MAX_NAME
 from rgpu_common.endpoints import parse_endpoint
+from rgpu_common.v1 import agent_pb2, cluster_pb2
 
 for module in ("cluster", "device", "lease", "log", "node", "observe", "session"):
     import_module(f"rgpu_common.v1.{module}_pb2")
@@ -34,6 +39,10 @@ NUMBERS = {
     FieldDescriptor.TYPE_DOUBLE: 1e300,
     FieldDescriptor.TYPE_BOOL: True,
 }
+LARGE = {
+    FieldDescriptor.TYPE_UINT64: 1 << 62,
+    FieldDescriptor.TYPE_UINT32: (1 << 32) - 1,
+}
 COMMANDS = (
     "devices", "ps", "top --once", "lease list", "lease grant key", "lease pause key",
     "lease resize key --memory 1MiB", "logs", "logs key", "tenants", "quota report --since 5s",
@@ -42,7 +51,9 @@ COMMANDS = (
 )  # fmt: skip
 
 
-def filled(message: Any, depth: int = 0) -> Any:
+def filled(
+    message: Any, depth: int = 0, text: str = EVIL, numbers: Mapping[int, Any] = NUMBERS
+) -> Any:
     """Sets every field of a message, those of its messages too."""
     for field in message.DESCRIPTOR.fields:
         repeated = hasattr(getattr(message, field.name), "append")
@@ -50,19 +61,15 @@ def filled(message: Any, depth: int = 0) -> Any:
             if field.message_type.GetOptions().map_entry or depth == 3:
                 continue
             part = getattr(message, field.name)
-            filled(part.add() if repeated else part, depth + 1)
+            filled(part.add() if repeated else part, depth + 1, text, numbers)
             if not repeated:
                 part.SetInParent()
-        elif field.type == FieldDescriptor.TYPE_STRING:
-            if repeated:
-                getattr(message, field.name).append(EVIL)
-            else:
-                setattr(message, field.name, EVIL)
-        elif field.type in NUMBERS:
-            if repeated:
-                getattr(message, field.name).append(NUMBERS[field.type])
-            else:
-                setattr(message, field.name, NUMBERS[field.type])
+            continue
+        value = text if field.type == FieldDescriptor.TYPE_STRING else numbers.get(field.type)
+        if value is not None and repeated:
+            getattr(message, field.name).append(value)
+        elif value is not None:
+            setattr(message, field.name, value)
     return message
 
 
@@ -132,6 +139,38 @@ def test_an_error_of_the_python_api_is_one_line(address: str) -> None:
     with pytest.raises(rgpu_client.ServerError, match="no: ") as caught:
         rgpu_client.devices(address)
     assert str(caught.value).isprintable()
+
+
+def test_a_full_line_of_long_names_keeps_no_command_from_the_pool() -> None:
+    """Else tenants could keep operators from `rgpu drain NODE` and `rgpu cancel`."""
+    word = "\U0001d518" * MAX_NAME
+    one = cluster_pb2.PoolWaiting(
+        request_id="r" * 64, tenant="t" * 64, asked=word, sentence=3 * word, name=word, gang=word
+    )
+    answer = cluster_pb2.GetPoolResponse(waiting=[one] * Limits().line)
+    handler = grpc.method_handlers_generic_handler(
+        "rgpu.v1.ManagerService",
+        {
+            "GetPool": grpc.unary_unary_rpc_method_handler(
+                lambda _request, _context: answer.SerializeToString()
+            )
+        },
+    )
+    pool = futures.ThreadPoolExecutor(1)
+    server = grpc.server(pool)
+    server.add_generic_rpc_handlers((handler,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with ManagerClient(parse_endpoint(f"127.0.0.1:{port}")) as client:
+        assert len(client.pool().waiting) == Limits().line
+    server.stop(None).wait()
+    pool.shutdown()
+
+
+def test_a_full_report_of_long_names_fits_into_a_message() -> None:
+    lease = filled(agent_pb2.HeldLease(), 0, "a" * 64, {**NUMBERS, **LARGE})
+    lease.name = "\U0001d518" * MAX_NAME
+    assert MAX_CARDS_PER_NODE * 56 * lease.ByteSize() < MAX_MESSAGE_BYTES
 
 
 @pytest.mark.parametrize("server", ["10.0.0.1:7700", "grpc:10.0.0.1:7700"])
