@@ -360,7 +360,6 @@ def _run_held(
     from rgpu_client.session.agent import run_under_lease
 
     with ControlClient(api_server(environment, _named(arguments))) as client:
-        say_started()
         request = _lease_request(environment, run_name(environment, program_name(command)))
         return run_under_lease(client, request, command, carried(environment))
 

@@ -34,7 +34,7 @@ from rgpu_common.v1 import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from rgpu_common.endpoints import Endpoint
     from rgpu_common.sharing import SharePolicy
@@ -90,11 +90,16 @@ class ControlClient(Closing):
     Every method raises ServerError with a sentence.
     """
 
-    def __init__(self, server: Endpoint, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    def __init__(
+        self,
+        server: Endpoint,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
         self._server = server
         self._timeout = timeout_seconds
-        self._metadata = call_metadata(os.environ)
-        self._channel = open_channel(server, os.environ)
+        self._metadata = call_metadata(environment)
+        self._channel = open_channel(server, environment)
         self._devices = device_pb2_grpc.DeviceServiceStub(self._channel)
         self._leases = lease_pb2_grpc.LeaseServiceStub(self._channel)
         self._log = log_pb2_grpc.LogServiceStub(self._channel)

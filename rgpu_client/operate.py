@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rgpu_client.cluster.naming import find_lease
 from rgpu_client.cluster.servers import add_servers, only_server, servers_of
@@ -149,7 +149,7 @@ def _lease_row(lease: lease_pb2.Lease) -> tuple[str, ...]:
 def _state(lease: lease_pb2.Lease) -> str:
     from rgpu_common.v1 import lease_pb2
 
-    words = [lease_pb2.LeaseState.Name(lease.state).removeprefix("LEASE_STATE_").lower()]
+    words = [_word(lease_pb2.LeaseState, lease.state)]
     for name, borrowed in (("share", lease.borrowed_share), ("memory", lease.borrowed_memory)):
         if borrowed:
             words.append(f"{name} borrowed")
@@ -164,8 +164,17 @@ def _state(lease: lease_pb2.Lease) -> str:
 def _policy_word(lease: lease_pb2.Lease) -> str:
     from rgpu_common.v1 import lease_pb2
 
-    name = lease_pb2.SharePolicy.Name(lease.quota.policy)
-    return name.removeprefix("SHARE_POLICY_").lower().replace("_", "-")
+    return _word(lease_pb2.SharePolicy, lease.quota.policy)
+
+
+def _word(kind: Any, number: int) -> str:
+    """Returns an enumeration's value as a word: "best-effort"."""
+    value = kind.DESCRIPTOR.values_by_number.get(number)
+    if value is None:  # a later release added it
+        return "-"
+    # Each name begins with that of its enumeration and one more line.
+    prefix = kind.DESCRIPTOR.values_by_number[0].name.removesuffix("UNSPECIFIED")
+    return str(value.name.removeprefix(prefix).lower().replace("_", "-"))
 
 
 def _words(lease: lease_pb2.Lease) -> str:

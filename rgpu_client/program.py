@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 # The descriptor by which the supervisor of a run in the background learns that the program begins.
 STARTED = "RGPU_STARTED"
 _supervisors: list[int] = []
+# The last of the descriptors that are the program's own.
+_STANDARD = 2
 
 
 @contextlib.contextmanager
@@ -88,8 +90,8 @@ def keep_started() -> None:
     it has a supervisor. The program does not inherit it.
     """
     text = os.environ.pop(STARTED, "")
-    if text.isdecimal():
-        with contextlib.suppress(OSError):
+    if text.isdecimal() and int(text) > _STANDARD:
+        with contextlib.suppress(OSError, OverflowError):
             os.set_inheritable(int(text), False)
             _supervisors.append(int(text))
 

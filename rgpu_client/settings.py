@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 # A server that says nothing for so long, to any command, counts as away. One that is busy, on a
-# machine with more to do than it can, answers sooner.
-SILENT_SECONDS = 20.0
+# machine with more to do than it can, answers sooner. gRPC gives up a connection after 20 s and
+# says only that it is unavailable, so this is less.
+SILENT_SECONDS = 15.0
 DEFAULT_SERVER = TcpEndpoint("127.0.0.1", DEFAULT_PORT)
 # {ucx} is empty for the control-plane API, because UCX carries sessions only.
 _SERVER_HELP = (

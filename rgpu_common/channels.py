@@ -24,18 +24,21 @@ CHANNEL_OPTIONS: Final = (("grpc.enable_http_proxy", 0),)
 _SYSTEM_STORES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
 
 
-def open_channel(server: Endpoint, environment: Mapping[str, str]) -> grpc.Channel:
+def open_channel(
+    server: Endpoint, environment: Mapping[str, str], most_bytes: int = 4 << 20
+) -> grpc.Channel:
     """Returns a channel.  For `tls:` and `grpcs:` the variables are those that the driver library
     reads: RGPU_TLS_CA, RGPU_TLS_CERT, RGPU_TLS_KEY.
+
+    most_bytes: the largest answer that is read.
 
     Raises:
         UsageError: a file that one of them names cannot be read.
     """
+    options = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", most_bytes))
     if not speaks_tls(server):
-        return grpc.insecure_channel(server.grpc_target, options=CHANNEL_OPTIONS)
-    return grpc.secure_channel(
-        server.grpc_target, tls_credentials(environment), options=CHANNEL_OPTIONS
-    )
+        return grpc.insecure_channel(server.grpc_target, options=options)
+    return grpc.secure_channel(server.grpc_target, tls_credentials(environment), options=options)
 
 
 def tls_credentials(environment: Mapping[str, str]) -> grpc.ChannelCredentials:

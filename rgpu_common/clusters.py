@@ -21,9 +21,12 @@ MAX_NAME = 64
 AGENT_ATTEMPT = 1_000_000
 # The longest time for which a server reserves a card.
 MAX_RESERVE_SECONDS = 30 * 86400
-# The largest message of the manager's protocols. A full report of a node has 128 cards with up to
-# 56 leases each, of at most some hundred bytes.
-MAX_MESSAGE_BYTES = 4 << 20
+# The largest message that the manager and its nodes send each other. A full report of a node has
+# 128 cards with up to 56 leases each, of less than 800 bytes with a name of wide characters.
+MAX_MESSAGE_BYTES = 8 << 20
+# The largest answer of a manager to a client: of a full line, whose 10,000 requests have names,
+# gangs and reasons of wide characters, and of the leases of all nodes.
+MAX_POOL_BYTES = 64 << 20
 # A manager sends this metadata at the beginning of the stream of a node that it lets in.
 ADMITTED = "rgpu-admitted"
 

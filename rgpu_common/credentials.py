@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rgpu_common.errors import UsageError
+from rgpu_common.endpoints import speaks_tls
+from rgpu_common.errors import ServerError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from rgpu_common.endpoints import Endpoint
 
 MAX_ACCESS_TOKEN_BYTES = 8192
 # Files with the access tokens of single servers: ADDRESS=FILE, with ';' between several.
@@ -67,6 +70,22 @@ def _written(path: str, source: str) -> str:
     if not access_token:
         raise UsageError(f"{source} holds no access token in its first line")
     return access_token
+
+
+def check_secured(server: Endpoint, environment: Mapping[str, str], name: str) -> None:
+    """Checks that no access token goes unencrypted to an address that a manager gave over TLS: the
+    user has chosen a path on which nobody reads the token. name: of the server, for the sentence.
+
+    Raises:
+        ServerError: it would go so.
+        UsageError: as `configured_access_token`.
+    """
+    if not (speaks_tls(server) or server.loopback) and configured_access_token(environment):
+        raise ServerError(
+            f"{name} has the address {server}, where everybody on the network could read your "
+            "access token, and its manager is asked over TLS: give the server a tls: address, and "
+            "name it with --advertise"
+        )
 
 
 def call_metadata(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

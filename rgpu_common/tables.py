@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,14 @@ def fitting(
 def terminal_width() -> int | None:
     """Returns the width of the terminal that stdout is; None if it is not one."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def format_time(seconds: float, form: str, *, utc: bool = False) -> str:
+    """Returns a time since 1970 as strftime writes it here; "?": no clock can show it."""
+    try:
+        return time.strftime(form, time.gmtime(seconds) if utc else time.localtime(seconds))
+    except (OverflowError, ValueError, OSError):
+        return "?"
 
 
 def as_json(groups: Mapping[str, Iterable[Any]], **numbers: int) -> str:

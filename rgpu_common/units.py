@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -254,6 +255,8 @@ def parse_duration(text: str) -> int:
 
 def format_duration(seconds: float) -> str:
     """Returns a time in whole units, the two largest: "2 h", "1 h 30 min", "45 s"."""
+    if not math.isfinite(seconds):
+        return "?"
     left, words = int(max(seconds, 0)), []
     for name, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
         count, left = divmod(left, size)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from rgpu_client.background.store import Store
 from rgpu_common.command import INTERRUPTED, OK, Command
-from rgpu_common.errors import NOT_STARTED, UsageError
+from rgpu_common.errors import NOT_STARTED, RgpuError, UsageError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
+    from pathlib import Path
 
     from rgpu_client.background.store import Run
 
@@ -46,8 +47,9 @@ def show(store: Store, run: Run, *, follow: bool, new: bool = False) -> int:
 def _pieces(store: Store, run: Run, *, follow: bool, new: bool) -> Iterator[bytes]:
     """Yields what the run prints, over the change from one file to the next."""
     if not new and store.older(run).exists():
-        yield store.older(run).read_bytes()
-    file = os.open(store.output(run), os.O_RDONLY)
+        with open(_opened(store.older(run)), "rb") as older:
+            yield older.read()
+    file = _opened(store.output(run))
     if new:
         os.lseek(file, 0, os.SEEK_END)
     try:
@@ -68,6 +70,14 @@ def _pieces(store: Store, run: Run, *, follow: bool, new: bool) -> Iterator[byte
         os.close(file)
 
 
+def _opened(path: Path) -> int:
+    """Opens a file; RgpuError: it cannot be read."""
+    try:
+        return os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise RgpuError(f"{path} cannot be read: {error.strerror}") from None
+
+
 def _later(store: Store, run: Run, file: int) -> int | None:
     """Returns the file that is printed to now, if that is another one: the other was full."""
     try:
@@ -82,7 +92,7 @@ def _later(store: Store, run: Run, file: int) -> int | None:
 
 def _is_over(store: Store, run: Run) -> bool:
     now = store.read(run.id)
-    return now is None or bool(now.ended) or now.lost
+    return now is None or now.over
 
 
 def _status(store: Store, run: Run) -> int:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
 
-from rgpu_client.background.store import Store
+from rgpu_client.background.store import Store, opened
+from rgpu_client.background.supervisor import KILL
 from rgpu_common.errors import RgpuError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from io import FileIO
 
     from rgpu_client.background.store import Run
 
@@ -49,8 +52,17 @@ def detach(name: str, words: Sequence[str]) -> int:
         raise RgpuError(f"the run cannot be started: {error.strerror}") from None
     finally:
         os.close(told)
-    said = _heard(heard)
-    os.close(heard)
+    with open(heard, "rb", buffering=0) as lines:
+        # The first line comes when its record says who its supervisor is.
+        if not lines.readline():
+            shutil.rmtree(store.folder(run), ignore_errors=True)
+            raise RgpuError(
+                "the run cannot be started: see whether there is room for its output in "
+                f"{store.folder(run).parent}, and for another process"
+            )
+        said = _heard(lines)
+    if said == "gone":
+        raise RgpuError(f"the supervisor of {name} ({run.id}) was killed")
     if said.startswith("ended "):
         for data in store.printed(run):
             sys.stderr.buffer.write(data)
@@ -65,10 +77,10 @@ def detach(name: str, words: Sequence[str]) -> int:
     return 0
 
 
-def _heard(descriptor: int) -> str:
-    """Returns what the supervisor says first; "": nothing yet."""
-    ready, _, _ = select.select([descriptor], [], [], _PATIENCE_SECONDS)
-    return os.read(descriptor, 64).decode() if ready else ""
+def _heard(lines: FileIO) -> str:
+    """Returns what the supervisor says next; "": nothing yet, "gone": it has ended."""
+    ready, _, _ = select.select([lines], [], [], _PATIENCE_SECONDS)
+    return (lines.readline().decode() or "gone") if ready else ""
 
 
 def end(store: Store, run: Run) -> str:
@@ -76,28 +88,33 @@ def end(store: Store, run: Run) -> str:
 
     Its program is asked first, with SIGTERM, and killed after a while.
     """
-    if run.ended or run.lost or not run.pid:
+    now = store.read(run.id)
+    if now is None or now.over or not _signal(now, signal.SIGTERM):
         return f"{run.name} has ended already"
     until = time.monotonic() + _GRACE_SECONDS
-    _signal(run, signal.SIGTERM)
-    while not _is_over(store, run):
+    while (now := store.read(run.id)) is not None and not now.over:
         if time.monotonic() > until:
-            _signal(run, signal.SIGKILL)
+            _signal(now, KILL)
             until = float("inf")
         time.sleep(_LOOK_SECONDS)
     return f"{run.name} ({run.id}) was ended"
 
 
-def _is_over(store: Store, run: Run) -> bool:
-    now = store.read(run.id)
-    return now is None or bool(now.ended) or now.lost
-
-
-def _signal(run: Run, number: signal.Signals) -> None:
-    """Sends a signal to a run's program and all that it has started."""
+def _signal(run: Run, number: signal.Signals) -> bool:
+    """Has a run's supervisor end the program and all that it has started. The supervisor alone
+    knows which processes these still are. False: it has ended.
+    """
     try:
-        os.killpg(run.pid, number)
+        descriptor = opened(run)
+        if descriptor is None:
+            return False
+        try:
+            signal.pidfd_send_signal(descriptor, number)
+        finally:
+            os.close(descriptor)
     except ProcessLookupError:
-        pass
-    except PermissionError:
-        raise RgpuError(f"{run.name} ({run.id}) cannot be ended: it has another user") from None
+        return False
+    except OSError as error:
+        why = error.strerror
+        raise RgpuError(f"{run.name} ({run.id}) cannot be ended: {why}") from None
+    return True

@@ -3,6 +3,7 @@ and what they have printed.
 
 A run has a folder with its record, its output, and the older half of a long output. The folder is
 below $XDG_STATE_HOME/rgpu/runs, by default ~/.local/state/rgpu/runs, and only its user can read it.
+Several machines may share a home folder; each one knows its own runs.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
+import stat
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from netprobe.identity import read_boot_id
 from rgpu_common.errors import RgpuError, UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +32,9 @@ MOST_KEPT = 100
 SHOWN_SECONDS = 3600.0
 _RECORD, _OUTPUT, _OLDER = "run.json", "output", "output.0"
 _MOST_NAMED = 8
+_ID = re.compile(r"run-[0-9a-f]{12}")
+# In /proc/PID/stat, counted from what is behind the program's name.
+_STARTTIME = 19
 
 
 class Run(NamedTuple):
@@ -35,7 +42,9 @@ class Run(NamedTuple):
 
     pid: its `rgpu run`, then its program; 0: it was not started yet. supervisor: the process that
     keeps its output. began, ended: seconds since 1970; ended 0.0: it has not. status: its exit code
-    as a shell has it. lost: its supervisor was killed, so nobody knows how it ended.
+    as a shell has it. lost: its supervisor was killed, so nobody knows how it ended. machine: the
+    name of its machine. boot: what tells whose numbers pid and supervisor are. since: when its
+    supervisor began, in the kernel's ticks; a later process may get the same number.
     """
 
     id: str
@@ -47,6 +56,18 @@ class Run(NamedTuple):
     ended: float = 0.0
     status: int = 0
     lost: bool = False
+    machine: str = ""
+    boot: str = ""
+    since: int = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, as far as anybody knows."""
+        return bool(self.ended) or self.lost
+
+    def supervised(self) -> Run:
+        """Returns it with this process as its supervisor."""
+        return self._replace(supervisor=os.getpid(), since=_since(os.getpid()) or 0)
 
     @property
     def state(self) -> str:
@@ -63,14 +84,26 @@ class Store:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         home = environment.get("HOME") or os.path.expanduser("~")
-        state = environment.get("XDG_STATE_HOME") or os.path.join(home, ".local", "state")
+        state = environment.get("XDG_STATE_HOME", "")
+        if not os.path.isabs(state):  # it means none, as the XDG specification says
+            state = os.path.join(home, ".local", "state")
         self._folder = Path(state) / "rgpu" / "runs"
 
     def new(self, name: str, words: Sequence[str]) -> Run:
-        """Makes the record of a run; RgpuError: its folder cannot be made."""
-        run = Run(f"run-{secrets.token_hex(6)}", name, tuple(words), began=time.time())
+        """Makes the record of a run, of which this process is the first supervisor; RgpuError: its
+        folder cannot be made.
+        """
+        run = Run(f"run-{secrets.token_hex(6)}", name, tuple(words), began=time.time(),
+                  machine=os.uname().nodename, boot=_boot()).supervised()  # fmt: skip
+        if not self._folder.is_absolute():
+            raise RgpuError("you have no home folder: name a folder with XDG_STATE_HOME")
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self._is_own():
+                raise RgpuError(
+                    f"{self._folder} belongs to another user, or others can write there; name "
+                    "another folder with XDG_STATE_HOME"
+                )
             self.folder(run).mkdir(mode=0o700)
             self.output(run).touch(mode=0o600)
             self.write(run)
@@ -80,6 +113,11 @@ class Store:
                 "XDG_STATE_HOME"
             ) from None
         return run
+
+    def _is_own(self) -> bool:
+        """Returns whether only this user can have written what is in the folder. OSError."""
+        found = os.stat(self._folder)
+        return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
     def folder(self, run: Run) -> Path:
         """Returns the folder of a run."""
@@ -102,19 +140,27 @@ class Store:
         os.replace(new, record)
 
     def read(self, run: str) -> Run | None:
-        """Returns the run of this id; None: there is none."""
+        """Returns the run of this id; None: this machine has none."""
+        known = self._known(run)
+        if known is None or known.ended or _lives(known):
+            return known
+        # It may have ended just now; then its record says how.
+        known = self._known(run) or known
+        return known if known.ended else known._replace(lost=True)
+
+    def _known(self, run: str) -> Run | None:
+        """Returns what is written of a run of this machine."""
+        if not _ID.fullmatch(run):
+            return None
         try:
+            if not self._is_own():
+                return None
             found = json.loads((self._folder / run / _RECORD).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
         known = _run_of(found)
-        if known is not None and not known.ended and not _lives(known.supervisor):
-            # It may have ended just now; then its record says how.
-            with contextlib.suppress(OSError, ValueError):
-                text = (self._folder / run / _RECORD).read_text(encoding="utf-8")
-                known = _run_of(json.loads(text)) or known
-            return known if known.ended else known._replace(lost=known.supervisor > 0)
-        return known
+        here = known is not None and known.id == run and known.machine == os.uname().nodename
+        return known if here else None
 
     def all(self) -> list[Run]:
         """Returns all runs, the oldest first."""
@@ -143,7 +189,7 @@ class Store:
 
     def clean(self, now: float) -> None:
         """Removes what is left of runs that ended long ago, or that are too many."""
-        ended = [run for run in self.all() if run.ended or run.lost]
+        ended = [run for run in self.all() if run.over]
         old = [run for run in ended if max(run.ended, run.began) < now - KEPT_SECONDS]
         for run in {*old, *ended[: max(len(ended) - MOST_KEPT, 0)]}:
             shutil.rmtree(self.folder(run), ignore_errors=True)
@@ -159,21 +205,50 @@ def _run_of(record: Any) -> Run | None:
     """Returns what `Store.write` wrote, perhaps of another release; None for anything else."""
     if not isinstance(record, dict):
         return None
-    kinds = {"id": str, "name": str, "words": list, "pid": int, "supervisor": int,
-             "began": float, "ended": float, "status": int, "lost": bool}  # fmt: skip
+    kinds = {"id": str, "name": str, "words": list, "pid": int, "supervisor": int, "began": float,
+             "ended": float, "status": int, "lost": bool, "machine": str, "boot": str,
+             "since": int}  # fmt: skip
     known = {name: record[name] for name, kind in kinds.items() if type(record.get(name)) is kind}
-    if not known.get("id") or "/" in known["id"]:
+    if not known.get("id"):
         return None
     known["words"] = tuple(map(str, known.get("words", ())))
     return Run(**{"name": "", **known})
 
 
-def _lives(pid: int) -> bool:
-    """Returns whether a supervisor still runs. 0: it has not said yet that it does."""
-    if not pid:
-        return True
+def _boot() -> str:
+    """Returns what tells the processes of this machine, or container, from all that ever were."""
     try:
-        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
-        return False
-    return b"rgpu_client.background" in line
+        namespace = ""
+    return f"{read_boot_id()} {namespace}"
+
+
+def _lives(run: Run) -> bool:
+    """Returns whether a run's supervisor still runs."""
+    return run.boot == _boot() and run.since == _since(run.supervisor)
+
+
+def _since(pid: int) -> int | None:
+    """Returns when a process began; None: there is none."""
+    try:
+        # The program's name is in parentheses, and may have some itself.
+        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return int(words[_STARTTIME])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def opened(run: Run) -> int | None:
+    """Returns a descriptor of a run's supervisor; None: it has ended. OSError."""
+    if not _lives(run):
+        return None
+    try:
+        descriptor = os.pidfd_open(run.supervisor)
+    except ProcessLookupError:
+        return None
+    # It may have ended before; from now on its number cannot become another process's unseen.
+    if _lives(run):
+        return descriptor
+    os.close(descriptor)
+    return None

@@ -1,7 +1,8 @@
 """The process beside a run in the background: starts it, keeps what it prints, notes how it ended.
 
 `python -m rgpu_client.background.supervisor ID FD -- WORDS`: WORDS are those of `rgpu run` without
---detach. It writes to FD a line when the program has been started, or when it ended before that.
+--detach. It writes to FD a line when its record is written, and one when the program has been
+started, or when it ended before that. SIGTERM and KILL it passes on to all processes of the run.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 # As much of the output is kept at least, and twice as much at most.
 MOST_OUTPUT_BYTES = 32 << 20
 _PIECE = 1 << 16
+# The signal at which the run is killed.
+KILL = signal.SIGUSR1
+_PASSED_ON = {signal.SIGTERM: signal.SIGTERM, KILL: signal.SIGKILL}
 # The working folder is the program's: its modules are not rgpu's.
 _RUN = (
     "import sys; sys.path[:1] == [''] and sys.path.pop(0); "
@@ -47,7 +51,8 @@ class Output(Closing):
         """Adds what was printed. A full disk loses it, and the run goes on."""
         with contextlib.suppress(OSError):
             if self._size + len(data) > self._most:
-                os.replace(self._path, self._older)
+                with contextlib.suppress(FileNotFoundError):  # it could not be made before
+                    os.replace(self._path, self._older)
                 new = self._open()
                 os.close(self._file)
                 self._file, self._size = new, 0
@@ -63,24 +68,63 @@ class Output(Closing):
 def main(arguments: Sequence[str]) -> int:
     """Runs until the run has ended."""
     run, told, words = arguments[0], int(arguments[1]), arguments[3:]
-    # A terminal that is closed, and Ctrl-C in it, are not for this process.
+    # A terminal that is closed, and Ctrl-C in it, are not for this process. The program gets them
+    # as they are.
     for number in (signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, lambda _number, _frame: None)
+    passing = _Passing()
     store = Store(os.environ)
     known = store.read(run)
     if known is None:
         return 1
-    known = known._replace(supervisor=os.getpid())
+    known = known.supervised()
     store.write(known)
+    _tell(told, "here\n")
     with Output(store.output(known), store.older(known)) as output:
-        known = _run(known, store, output, told, words)
-    store.write(known)
+        known = _run(known, store, output, told, words, passing)
+    _note(store, known)
     _tell(told, f"ended {known.status}\n")
     store.clean(time.time())
     return 0
 
 
-def _run(known: Run, store: Store, output: Output, told: int, words: Sequence[str]) -> Run:
+class _Passing:
+    """Passes signals on to a run, from the beginning, until its first process has been waited for:
+    then its number may be another one's.
+    """
+
+    def __init__(self) -> None:
+        self._group = 0
+        self._early: list[signal.Signals] = []
+        for number in _PASSED_ON:
+            signal.signal(number, self._heard)
+
+    def begin(self, group: int) -> None:
+        """From now on they go to this group of processes, also those that came before."""
+        self._group = group
+        for number in self._early:
+            self._send(number)
+
+    def end(self) -> None:
+        """From now on they go nowhere."""
+        for number in _PASSED_ON:
+            signal.signal(number, signal.SIG_IGN)
+
+    def _heard(self, number: int, _frame: object) -> None:
+        passed = _PASSED_ON[signal.Signals(number)]
+        if self._group:
+            self._send(passed)
+        else:
+            self._early.append(passed)
+
+    def _send(self, number: signal.Signals) -> None:
+        with contextlib.suppress(OSError):  # they have ended, or are another user's now
+            os.killpg(self._group, number)
+
+
+def _run(
+    known: Run, store: Store, output: Output, told: int, words: Sequence[str], passing: _Passing
+) -> Run:
     """Runs it, and returns its record."""
     begun, ready = os.pipe()
     read, write = os.pipe()
@@ -89,12 +133,25 @@ def _run(known: Run, store: Store, output: Output, told: int, words: Sequence[st
         stdin=subprocess.DEVNULL, stdout=write, stderr=write, pass_fds=(ready,),
         env={**os.environ, STARTED: str(ready)}, start_new_session=True,
     )  # fmt: skip
+    passing.begin(process.pid)
     os.close(ready)
     os.close(write)
-    store.write(known := known._replace(pid=process.pid))
+    _note(store, known := known._replace(pid=process.pid))
     _keep(read, begun, told, process, output)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    passing.end()
     status = process.wait()
     return known._replace(ended=time.time(), status=128 - status if status < 0 else status)
+
+
+def _note(store: Store, known: Run) -> None:
+    """Writes the record. If there is no room for it, the older output makes room."""
+    try:
+        store.write(known)
+    except OSError:
+        with contextlib.suppress(OSError):
+            store.older(known).unlink(missing_ok=True)
+            store.write(known)
 
 
 def _keep(

@@ -18,6 +18,7 @@ import grpc
 from rgpu_client.settings import SILENT_SECONDS
 from rgpu_common.channels import open_channel
 from rgpu_common.closing import Closing
+from rgpu_common.clusters import MAX_POOL_BYTES
 from rgpu_common.credentials import call_metadata
 from rgpu_common.errors import NoSessionError, ServerError
 from rgpu_common.texts import one_line
@@ -36,6 +37,8 @@ _ANSWER_SECONDS = 60.0
 _PATIENT_SECONDS, _OUTAGE_SECONDS = 900.0, 20.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _CALL_SECONDS = SILENT_SECONDS
+# The last part of it: how long a look takes at whether the channel is ready.
+_READY_SECONDS = 3.0
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN)
 
 
@@ -52,20 +55,12 @@ class ManagerClient(Closing):
         self._metadata = call_metadata(os.environ)
         # Kept, because a call that nobody holds is cancelled.
         self._stays: Any = None
-        # Whether what listens there has ever spoken, and whether it has on this channel.
-        self._heard, self._reached = threading.Event(), threading.Event()
+        # Set when what listens there takes the connection and says nothing.
+        self._is_silent = threading.Event()
         self._open()
 
     def _open(self) -> None:
-        self._channel = open_channel(self._manager, os.environ)
-        self._reached = reached = threading.Event()
-
-        def hear(state: grpc.ChannelConnectivity) -> None:
-            if state is grpc.ChannelConnectivity.READY:
-                reached.set()
-                self._heard.set()
-
-        self._channel.subscribe(hear)
+        self._channel = open_channel(self._manager, os.environ, MAX_POOL_BYTES)
         self._stub = cluster_pb2_grpc.ManagerServiceStub(self._channel)
 
     def close(self) -> None:
@@ -142,7 +137,7 @@ class ManagerClient(Closing):
                 self._channel.close()
                 self._open()
         except BaseException:
-            if self._heard.is_set():
+            if not self._is_silent.is_set():
                 self.withdraw(request.request_id)
             raise
 
@@ -152,10 +147,12 @@ class ManagerClient(Closing):
         """Returns None if the manager is away; errors as `submit`."""
         left = None if math.isinf(until) else max(until - time.monotonic(), 0.001)
         why, silent = "", None
+        self._is_silent.clear()
         try:
             self._stays = self._stub.Submit(request, timeout=left, metadata=self._metadata)
             silent = self._cancelled_in_silence(self._stays)
             for state in self._stays:
+                silent.cancel()
                 away.back()
                 if state.HasField("placed"):
                     placed: cluster_pb2.PlacedAt = state.placed
@@ -165,7 +162,7 @@ class ManagerClient(Closing):
                 why, request.ticket = state.waiting.sentence, state.waiting.ticket
                 progress(state.waiting)
         except grpc.RpcError as error:
-            if not self._reached.is_set() and error.code() is grpc.StatusCode.CANCELLED:
+            if self._is_silent.is_set():
                 away.silent(self._silence())
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise NoSessionError(_too_late(request, why)) from None
@@ -178,13 +175,23 @@ class ManagerClient(Closing):
         return None
 
     def _cancelled_in_silence(self, call: Any) -> threading.Timer:
-        """Cancels the call if what listens there takes the connection and never says anything."""
+        """Cancels the call if what listens there takes the connection and never says anything.
+
+        A manager that is busy speaks gRPC at once, and may answer the call later.
+        """
+        channel = self._channel
 
         def look() -> None:
-            if not self._reached.is_set():
+            ready = grpc.channel_ready_future(channel)
+            try:
+                ready.result(timeout=_READY_SECONDS)
+            except grpc.FutureTimeoutError:
+                self._is_silent.set()
                 call.cancel()
+            finally:
+                ready.cancel()
 
-        timer = threading.Timer(_CALL_SECONDS, look)
+        timer = threading.Timer(_CALL_SECONDS - _READY_SECONDS, look)
         timer.daemon = True
         timer.start()
         return timer

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rgpu_client.background.store import Store
+from rgpu_client.cluster.naming import begins_id, is_given_id
 from rgpu_client.cluster.servers import add_servers, servers_of
 from rgpu_common.clusters import manager_endpoint
 from rgpu_common.command import FAILED, OK, Command
@@ -21,21 +23,31 @@ if TYPE_CHECKING:
     from rgpu_client.cluster.servers import Server, Servers
 
 _MOST_NAMED = 8
+# What is in no gang.
+_ALONE = ("", "")
 
 
 class Target(NamedTuple):
     """What can be cancelled.
 
-    id: what tells it from all others. names: further words that people have for it; group: the
-    gang, all of which is meant by its word. shown: what it is, for a sentence. end: ends it and
-    returns what has happened.
+    id: what tells it from all others, as `given` in that nobody can choose it; else its owner has.
+    names: further words that people have for it. group: the tenant and the gang, all of which is
+    meant by its word. shown: what it is, for a sentence. here: a run in the background of this
+    machine. end: ends it and returns what has happened.
     """
 
     id: str
     names: tuple[str, ...]
-    group: str
+    group: tuple[str, str]
     shown: str
     end: Callable[[], str]
+    given: bool = True
+    here: bool = False
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Returns all that people may call it."""
+        return (self.id, *filter(None, (*self.names, self.group[1])))
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -43,24 +55,33 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "name",
         metavar="NAME",
         nargs="+",
-        help="a run's name, id or lease, a gang, a reservation; or how one of them begins",
+        help="a run's name, id or lease, a gang, a reservation; or how an id begins",
     )
     add_servers(parser)
 
 
 def _cancel(arguments: argparse.Namespace) -> int:
-    here = {name: run for name in arguments.name if (run := _here(name)) is not None}
-    targets: list[Target] = []
-    if len(here) < len(set(arguments.name)):
-        targets = list(_targets(servers_of(arguments)))
+    here = list(_here())
+    targets = here
+    if any(not _exactly(here, name) for name in arguments.name):
+        targets = [*here, *_elsewhere(arguments, here)]
     # All names are looked up before anything ends.
     found = [
-        one
-        for name in arguments.name
-        for one in ([here[name]] if name in here else _meant(targets, name))
+        one for name in arguments.name for one in _exactly(here, name) or _meant(targets, name)
     ]
     done = [_ended(one) for one in dict.fromkeys(found)]
     return OK if all(done) else FAILED
+
+
+def _elsewhere(arguments: argparse.Namespace, here: Sequence[Target]) -> list[Target]:
+    """Returns what the servers have; ServerError: none answers, and nothing runs here."""
+    try:
+        return list(_targets(servers_of(arguments)))
+    except ServerError as error:
+        if not here:
+            raise
+        print(one_line(f"rgpu: {error}"), file=sys.stderr)
+        return []
 
 
 def _ended(target: Target) -> bool:
@@ -73,28 +94,41 @@ def _ended(target: Target) -> bool:
     return True
 
 
+def _exactly(here: Sequence[Target], name: str) -> list[Target]:
+    """Returns the run in the background that is called just so; UsageError: there are several."""
+    return _one(name, [one for one in here if name in one.words])
+
+
 def _meant(targets: Sequence[Target], name: str) -> list[Target]:
-    """Returns what a name means; UsageError: it may mean several, ServerError: nothing."""
-    gang = [one for one in targets if name and one.group == name]
-    if gang:
-        return gang
-    rules: tuple[Callable[[Target], bool], ...] = (
-        lambda one: one.id == name,
-        lambda one: name in one.names,
-        lambda one: one.id.startswith(name),
-        lambda one: any(word.startswith(name) for word in one.names),
-    )
+    """Returns what a name means; UsageError: it may mean several, ServerError: nothing.
+
+    Most words are what their owners like, and these may have wanted what others call theirs.
+    """
+    rules: list[Callable[[Target], bool]] = [
+        lambda one: one.given and name in (one.id, one.id.rpartition("/")[2])
+    ]
+    if not is_given_id(name):
+        rules.append(lambda one: name in one.words)
+        rules.append(lambda one: any(begins_id(word, name) for word in one.words))
     for rule in rules:
-        found = [one for one in targets if name and rule(one)]
-        if len(found) == 1:
-            return found
+        found = _one(name, [one for one in targets if name and rule(one)])
         if found:
-            shown = ", ".join(one.id for one in found[:_MOST_NAMED])
-            more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-            raise UsageError(f"{name!r} may be {shown}{more}: name one of them")
+            return found
     raise ServerError(
         f"nothing that runs, waits or is reserved is called {name!r}; `rgpu ps` shows what there is"
     )
+
+
+def _one(name: str, found: Sequence[Target]) -> list[Target]:
+    """Returns what was found, if it is one thing; UsageError."""
+    here = [one for one in found if one.here]
+    if len(here) == 1 and all(here[0].names[0] in one.names for one in found):
+        return here  # the others are its leases, which end with it
+    if len({one.group if one.group[1] == name else one.id for one in found}) > 1:
+        shown = ", ".join(one.id for one in found[:_MOST_NAMED])
+        more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+        raise UsageError(f"{name!r} may be {shown}{more}: name one of them")
+    return list(found)
 
 
 def _targets(servers: Servers) -> Iterator[Target]:
@@ -107,7 +141,8 @@ def _targets(servers: Servers) -> Iterator[Target]:
         yield target
     for server, (leases, waiting) in answers:
         for lease in leases:
-            if lease.key not in booked:
+            # The lease of a request's second card is called REQUEST.1.
+            if not booked.intersection((lease.key, lease.key.rpartition(".")[0])):
                 names = (lease.key, lease.name)
                 yield _lease(server, lease.lease_id, names)
         for claim in waiting:
@@ -115,19 +150,15 @@ def _targets(servers: Servers) -> Iterator[Target]:
             yield _claim(server, claim.claim, names)
 
 
-def _here(name: str) -> Target | None:
-    """Returns a run in the background of this machine, whose lease ends with its program."""
+def _here() -> Iterator[Target]:
+    """Yields the runs in the background of this machine. Their leases end with their programs."""
+    from rgpu_client.background.starting import end
+
     store = Store(os.environ)
-    run = store.find(name)
-    if run is None or run.ended or run.lost:
-        return None
-
-    def stop() -> str:
-        from rgpu_client.background.starting import end
-
-        return end(store, run)
-
-    return Target(run.id, (run.name,), "", f"{run.name} ({run.id})", stop)
+    for run in store.all():
+        if not run.over:
+            shown = f"{run.name} ({run.id})"
+            yield Target(run.id, (run.name,), _ALONE, shown, partial(end, store, run), here=True)
 
 
 def _lease(server: Server, lease: str, names: tuple[str, ...]) -> Target:
@@ -137,7 +168,7 @@ def _lease(server: Server, lease: str, names: tuple[str, ...]) -> Target:
         return f"{shown} was ended, and {counted(ended, 'session')} with it"
 
     shown = f"{server.node}/{lease}" if server.node else lease
-    return Target(shown, (*_named(names), lease), "", shown, end)
+    return Target(shown, _named(names), _ALONE, shown, end)
 
 
 def _claim(server: Server, claim: int, names: tuple[str, ...]) -> Target:
@@ -147,8 +178,9 @@ def _claim(server: Server, claim: int, names: tuple[str, ...]) -> Target:
         return f"{shown} does not wait any more"
 
     words = _named(names)
-    shown = words[-1] if words else f"claim {claim}"
-    return Target(words[0] if words else f"claim-{claim}", words, "", shown, end)
+    number = f"{server.node}/claim-{claim}" if server.node else f"claim-{claim}"
+    shown = words[-1] if words else number
+    return Target(number, words, _ALONE, shown, end)
 
 
 def _of_manager(servers: Servers) -> Iterator[Target]:
@@ -157,7 +189,8 @@ def _of_manager(servers: Servers) -> Iterator[Target]:
         return
     manager, pool = servers.manager, servers.pool
     for waiting in pool.waiting:
-        yield _request(manager, waiting.request_id, waiting.name, waiting.gang, "waits")
+        group = (waiting.tenant, waiting.gang) if waiting.gang else _ALONE
+        yield _request(manager, waiting.request_id, waiting.name, group, "waits")
     reserved = {one.request_id for one in pool.reservations}
     for one in sorted(reserved):
         yield _reservation(manager, one)
@@ -170,10 +203,10 @@ def _of_manager(servers: Servers) -> Iterator[Target]:
         if "/" not in lease.request_id and lease.request_id not in reserved
     }
     for request, name in there.items():
-        yield _request(manager, request, name, "", "runs")
+        yield _request(manager, request, name, _ALONE, "runs")
 
 
-def _request(manager: str, request: str, name: str, gang: str, state: str) -> Target:
+def _request(manager: str, request: str, name: str, group: tuple[str, str], state: str) -> Target:
     def end() -> str:
         from rgpu_client.cluster.asking import ManagerClient
 
@@ -182,7 +215,7 @@ def _request(manager: str, request: str, name: str, gang: str, state: str) -> Ta
         return f"{shown} {'does not wait any more' if state == 'waits' else 'was ended'}"
 
     shown = f"{name} ({request})" if name else request
-    return Target(request, _named((name,)), gang, shown, end)
+    return Target(request, _named((name,)), group, shown, end, given=False)
 
 
 def _reservation(manager: str, reservation: str) -> Target:
@@ -193,7 +226,11 @@ def _reservation(manager: str, reservation: str) -> Target:
             client.release(reservation, "")
         return f"reservation {reservation} was released"
 
-    return Target(reservation, (), "", f"reservation {reservation}", end)
+    # Its id has a random part behind its name.
+    name = reservation.rpartition("-")[0]
+    return Target(
+        reservation, _named((name,)), _ALONE, f"reservation {reservation}", end, given=False
+    )
 
 
 def _named(words: Sequence[str]) -> tuple[str, ...]:

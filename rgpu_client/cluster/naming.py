@@ -4,18 +4,39 @@ NODE/LEASE.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rgpu_common.errors import ServerError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from rgpu_client.cluster.servers import Server, Servers
     from rgpu_common.v1 import lease_pb2
 
 _MOST_NAMED = 8
+# What servers call leases and claims, which nobody can choose.
+_GIVEN = re.compile(r"(?:[^/]+/)?(?:lease|claim)-[0-9]+")
+
+# The ids of runs, requests and reservations: a word, and what was drawn for it.
+_DRAWN = re.compile(r"(.*-)[0-9a-f]{12,}(?:\.[0-9]+)?")
+
+
+def is_given_id(text: str) -> bool:
+    """Returns whether a text is a whole id of a lease or a claim: lease-3, gpu1/lease-3. It means
+    that one or none: lease-30 begins so too, and somebody may call a run of his so.
+    """
+    return _GIVEN.fullmatch(text) is not None
+
+
+def begins_id(word: str, text: str) -> bool:
+    """Returns whether a text is how a drawn id begins: `run-9e`. `train` is no begin of `train-2`:
+    it would change another lease when the one that is called so has ended.
+    """
+    drawn = _DRAWN.fullmatch(word)
+    return drawn is not None and word.startswith(text) and len(text) > len(drawn[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +75,17 @@ def find_lease(servers: Servers, text: str) -> Named:
 
 def _meant(leases: Sequence[Named], text: str) -> list[Named]:
     """Returns the leases that the text may mean: those of the first rule that finds one."""
-    node, slash, rest = text.partition("/")
-    there = [one for one in leases if slash and one.server.node == node]
-    for some, word in ((leases, text), (there, rest)):
-        for rule in _RULES:
-            if word and (found := [one for one in some if rule(one.lease, word)]):
-                return found
-    return []
+    if is_given_id(text):
+        return [one for one in leases if text in (str(one), one.lease.lease_id)]
+    words = [(one, _words(one)) for one in leases if text]
+    exactly = [one for one, known in words if text in known]
+    return exactly or [one for one, known in words if any(begins_id(w, text) for w in known)]
 
 
-_RULES: tuple[Callable[[lease_pb2.Lease, str], bool], ...] = (
-    lambda lease, word: lease.lease_id == word,
-    lambda lease, word: word in (lease.key, lease.name),
-    lambda lease, word: lease.lease_id.startswith(word),
-    lambda lease, word: lease.key.startswith(word) or lease.name.startswith(word),
-)
+def _words(one: Named) -> tuple[str, ...]:
+    """Returns what people may call a lease. Its key and its name are what its owner likes, perhaps
+    what others call theirs.
+    """
+    words = tuple(filter(None, (one.lease.lease_id, one.lease.key, one.lease.name)))
+    node = one.server.node
+    return (*words, *(f"{node}/{word}" for word in words)) if node else words

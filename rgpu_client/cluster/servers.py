@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from rgpu_client.cluster.placing import manager_of
 from rgpu_client.settings import API_SERVER_HELP, configured_server
 from rgpu_common.command import FAILED, OK
-from rgpu_common.endpoints import UcxEndpoint, parse_endpoint
+from rgpu_common.credentials import check_secured, credentials_for
+from rgpu_common.endpoints import UcxEndpoint, parse_endpoint, speaks_tls
 from rgpu_common.errors import RgpuError, ServerError, UsageError
 from rgpu_common.tables import plain_message
 from rgpu_common.texts import one_line
@@ -31,14 +32,19 @@ T = TypeVar("T")
 # How many nodes are asked at the same time.
 _AT_ONCE = 32
 _MOST_NAMED = 12
+# As `rgpu_common.clusters.is_node_name` has it.
+_MOST_NAME = 63
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that is asked. node: its name in the cluster; "" if the user named its address."""
+    """A server that is asked. node: its name in the cluster; "" if the user named its address.
+    secured: its manager was asked over TLS.
+    """
 
     address: str
     node: str = ""
+    secured: bool = False
 
     def __str__(self) -> str:
         return f"node {self.node}" if self.node else f"the server at {self.address}"
@@ -49,7 +55,8 @@ class Server:
         return parse_endpoint(self.address)
 
     def client(self, seconds: float | None = None) -> ControlClient:
-        """Returns a connection to its API; ServerError if its address has none.
+        """Returns a connection to its API; ServerError if its address has none, or is one to which
+        no access token may go.
 
         seconds: how long it may take to answer.
         """
@@ -61,7 +68,10 @@ class Server:
                 f"{self.address} carries sessions only: give the server another address with "
                 "--advertise"
             )
-        return ControlClient(endpoint, seconds or TIMEOUT_SECONDS)
+        environment = credentials_for(self.address, os.environ)
+        if self.secured:
+            check_secured(endpoint, environment, str(self))
+        return ControlClient(endpoint, seconds or TIMEOUT_SECONDS, environment)
 
 
 def _opened(server: Server) -> AbstractContextManager[ControlClient]:
@@ -213,7 +223,7 @@ def servers_of(arguments: argparse.Namespace) -> Servers:
         return Servers(address, (Server(address),))
     whole = nodes_of(manager)
     if node and whole.pool is not None:
-        server = _connected(_named(whole.pool, node))
+        server = _connected(_named(whole.pool, node), manager)
         return Servers(server.address, (server,), whole.pool, manager=str(manager))
     return whole
 
@@ -224,7 +234,7 @@ def nodes_of(manager: Endpoint) -> Servers:
 
     with ManagerClient(manager) as client:
         pool = client.pool()
-    there = [(Server(one.address, one.name), one.connected) for one in pool.nodes]
+    there = [(_server(one, manager), one.connected) for one in pool.nodes]
     return Servers(
         str(manager),
         tuple(server for server, connected in there if connected),
@@ -261,13 +271,17 @@ def _named(pool: cluster_pb2.GetPoolResponse, name: str) -> cluster_pb2.PoolNode
     return found[0]
 
 
-def _connected(node: cluster_pb2.PoolNode) -> Server:
+def _server(node: cluster_pb2.PoolNode, manager: Endpoint) -> Server:
+    return Server(node.address, one_line(node.name, _MOST_NAME), speaks_tls(manager))
+
+
+def _connected(node: cluster_pb2.PoolNode, manager: Endpoint) -> Server:
     if not node.connected:
         raise ServerError(
             f"node {node.name} is not connected to its manager: start its server again, or look at "
             "that server's log"
         )
-    return Server(node.address, node.name)
+    return _server(node, manager)
 
 
 def _names(pool: cluster_pb2.GetPoolResponse) -> str:

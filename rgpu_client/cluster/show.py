@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from rgpu_client.cluster.placing import manager_of
 from rgpu_common.command import OK, Command
 from rgpu_common.errors import UsageError
 from rgpu_common.mig import full_name
-from rgpu_common.tables import as_json, fitting, message_json, table, terminal_width
+from rgpu_common.tables import as_json, fitting, format_time, message_json, table, terminal_width
 from rgpu_common.texts import one_line
 from rgpu_common.units import PPM, format_bytes, format_duration, format_seconds, format_share
 
@@ -272,7 +271,7 @@ def _print_events(events: Iterable[cluster_pb2.ClusterEvent], in_json: bool) -> 
     rows = [
         (
             str(event.number),
-            datetime.fromtimestamp(event.at, timezone.utc).strftime("%H:%M:%S"),
+            format_time(event.at, "%H:%M:%S", utc=True),
             event.kind,
             event.node,
             short_id(event.request_id),

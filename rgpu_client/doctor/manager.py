@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 from rgpu_client.cluster.placing import manager_of
 from rgpu_client.doctor.here import named_servers
 from rgpu_client.doctor.server import looked_at
-from rgpu_common.doctor.findings import note, ok, warning
+from rgpu_common.credentials import check_secured
+from rgpu_common.doctor.findings import failed, note, ok, warning
+from rgpu_common.endpoints import parse_endpoint, speaks_tls
+from rgpu_common.errors import RgpuError
 from rgpu_common.units import counted
 
 if TYPE_CHECKING:
@@ -44,11 +47,24 @@ def manager(arguments: argparse.Namespace) -> Iterator[Finding]:
     else:
         yield warning("manager", f"{said}, of {len(nodes)} that it knows", "`rgpu pool` shows why")
     if not named_servers(arguments):
-        yield from _nodes(nodes)
+        yield from _nodes(nodes, secured=speaks_tls(endpoint))
 
 
-def _nodes(nodes: Sequence[cluster_pb2.PoolNode]) -> Iterator[Finding]:
-    """Yields what is found out about the nodes of a cluster: of some, if there are many."""
+def _looked_at(node: cluster_pb2.PoolNode, secured: bool) -> Iterator[Finding]:
+    """Yields what is found out about a node, if it may be asked."""
+    try:
+        if secured:
+            check_secured(parse_endpoint(node.address), os.environ, "it")
+    except RgpuError as error:
+        yield failed("manager", error, "see `rgpu help serve`")
+        return
+    yield from looked_at(node.address)
+
+
+def _nodes(nodes: Sequence[cluster_pb2.PoolNode], *, secured: bool) -> Iterator[Finding]:
+    """Yields what is found out about the nodes of a cluster: of some, if there are many. secured:
+    their manager was asked over TLS.
+    """
     for node in nodes:
         if not node.connected:
             yield warning(
@@ -57,7 +73,7 @@ def _nodes(nodes: Sequence[cluster_pb2.PoolNode]) -> Iterator[Finding]:
             )  # fmt: skip
     connected = [node for node in nodes if node.connected]
     for node in connected[:_MOST_NODES]:
-        for finding in looked_at(node.address):
+        for finding in _looked_at(node, secured):
             yield replace(finding, sentence=f"node {node.name}: {finding.sentence}")
     if len(connected) > _MOST_NODES:
         yield note(

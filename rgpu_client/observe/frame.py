@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from rgpu_client.observe.ink import Ink, clip, cut, pad, visible
+from rgpu_common.tables import format_time
 from rgpu_common.texts import one_line
 from rgpu_common.units import PPM
 
@@ -116,10 +116,10 @@ def _head(nows: Nows | None, view: View) -> str:
         words.append(view.ink.paint("shares are not enforced", "yellow"))
     drained = [name for name, now in nows.items() if now.draining]
     if drained:
-        words.append(view.ink.paint(f"{', '.join(drained)} draining".strip(), "yellow"))
+        words.append(view.ink.paint(f"{one_line(', '.join(drained))} draining".strip(), "yellow"))
     left += "  " + ", ".join(words)
     newest = max(now.time_seconds for now in nows.values())
-    clock = time.strftime("%H:%M:%S", time.localtime(newest))
+    clock = format_time(newest, "%H:%M:%S")
     room = view.width - visible(left) - len(clock)
     return left + " " * room + clock if room > 1 else left
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rgpu_client.cluster.servers import add_servers, servers_of
 from rgpu_common.command import OK, Command
 from rgpu_common.errors import NotThereError, ServerError, UsageError
-from rgpu_common.tables import plain_message
+from rgpu_common.tables import format_time, plain_message
 from rgpu_common.texts import one_line
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _as_json(entry: LogEntry) -> str:
 
 
 def _line(servers: Servers, server: Server, entry: LogEntry) -> str:
-    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.time_seconds))
+    at = format_time(entry.time_seconds, "%Y-%m-%d %H:%M:%S")
     lease = f"{server.node}/{entry.lease_id}" if servers.whole else entry.lease_id
     named = f"{lease} ({entry.lease_name})" if entry.lease_name else lease
     return one_line(f"{at}  {named}  {entry.sentence}")

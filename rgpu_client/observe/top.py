@@ -25,6 +25,7 @@ from rgpu_common.errors import ServerError
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from rgpu_client.cluster.servers import Answers, Server, Servers
     from rgpu_client.control import ControlClient
@@ -86,12 +87,15 @@ class _Nodes(Closing):
         if self._servers.whole and time.monotonic() >= self._look_again:
             self._servers = servers_of(self._arguments)
             self._look_again = time.monotonic() + _POOL_SECONDS
-        for server in self._servers.asked:
-            if server not in self._clients:
-                self._clients[server] = server.client(_ANSWER_SECONDS)
-        return self._servers.ask(
-            lambda client: client.now(), lambda server: nullcontext(self._clients[server])
-        )
+        for gone in self._clients.keys() - set(self._servers.asked):
+            self._clients.pop(gone).close()
+        return self._servers.ask(lambda client: client.now(), self._opened)
+
+    def _opened(self, server: Server) -> AbstractContextManager[ControlClient]:
+        """Returns the connection to a server; RgpuError: it has no address for one."""
+        if server not in self._clients:
+            self._clients[server] = server.client(_ANSWER_SECONDS)
+        return nullcontext(self._clients[server])
 
 
 def _nows(found: Answers[GetNowResponse]) -> Nows:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 from typing import TYPE_CHECKING
 
-from rgpu_client.program import cannot_start
+from rgpu_client.program import cannot_start, say_started
 from rgpu_common.errors import ServerError
 from rgpu_common.passing_on import passing_on
 
@@ -42,6 +42,7 @@ def run_under_lease(
         ProgramError: the program could not be started.
     """
     lease = client.grant(request)
+    say_started()
     try:
         return _run(
             client, lease.lease_id, {**environment, "RGPU_LEASE": lease.key}, command, request

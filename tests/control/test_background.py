@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -10,15 +11,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.command import rgpu_command, run_rgpu_plain
 from helpers.server import Server
 from helpers.waiting import wait_until
 
-from rgpu_client.background.store import Run, Store
+from rgpu_client import program
+from rgpu_client.background import starting, supervisor
+from rgpu_client.background.store import Run, Store, opened
 from rgpu_client.background.supervisor import Output
-from rgpu_common.errors import UsageError
+from rgpu_common.errors import RgpuError, UsageError
 
 PRINTS = "import sys; print('begun', flush=True); sys.stdin.read(); print('over'); sys.exit(3)"
 STAYS = "import time; print('begun', flush=True); time.sleep(600)"
@@ -112,7 +116,7 @@ def test_its_lease_is_there_and_cancel_ends_both(here: Here, server: Server) -> 
     wait_until(lambda: here.rgpu("logs", "stays") == "begun\n")
     assert "stays" in here.rgpu("ps")
     assert "running" in here.rgpu("ps", "--all")
-    assert here.rgpu("cancel", "sta") == f"stays ({run.id}) was ended\n"
+    assert here.rgpu("cancel", run.id[:7]) == f"stays ({run.id}) was ended\n"
     assert here.ended(run).status == 128 + signal.SIGTERM
     wait_until(lambda: "stays" not in here.rgpu("ps"))
     shown = here.rgpu("ps", "--all")
@@ -127,8 +131,6 @@ def test_its_lease_is_there_and_cancel_ends_both(here: Here, server: Server) -> 
 def test_a_program_that_ignores_sigterm_is_killed(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rgpu_client.background import starting
-
     run = here.detach(f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {STAYS}")
     wait_until(lambda: here.rgpu("logs", run.id) == "begun\n")
     monkeypatch.setattr(starting, "_GRACE_SECONDS", 0.1)
@@ -141,6 +143,7 @@ def test_a_program_that_ignores_sigterm_is_killed(
     [
         (("--memory", "99GiB", "--", sys.executable, "-c", ""), 125, "99 GiB"),
         (("--", "no-such-program"), 127, "there is no program 'no-such-program'"),
+        (("--memory", "99GiB", "--hold", "--", sys.executable, "-c", ""), 125, "99 GiB"),
         (("--share", "2", "--", sys.executable), 2, "--share"),
     ],
 )
@@ -183,6 +186,27 @@ def test_names_that_nobody_has_are_said(here: Here) -> None:
         )
 
 
+def test_a_program_can_be_interrupted_as_in_the_foreground(here: Here) -> None:
+    run = here.detach(f"import signal; print(signal.getsignal(signal.SIGINT)); {STAYS}")
+    wait_until(lambda: here.rgpu("logs", run.id).endswith("begun\n"))
+    assert "default_int_handler" in here.rgpu("logs", run.id)
+
+
+def test_a_supervisor_that_cannot_begin_is_said(tmp_path: Path) -> None:
+    environment = {"XDG_STATE_HOME": str(tmp_path)}
+    source = (
+        "from rgpu_client.background import starting; starting._SUPERVISOR = 'exit(1)'; "
+        "starting.detach('train', [])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", source], env={**os.environ, **environment}, text=True,
+        capture_output=True,
+    )  # fmt: skip
+    assert "the run cannot be started: see whether there is room" in done.stderr
+    assert done.stdout == ""
+    assert Store(environment).all() == []
+
+
 # Pure
 
 
@@ -204,12 +228,101 @@ def test_a_run_is_found_by_its_id_its_name_or_how_they_begin(tmp_path: Path) -> 
         store.find("t")
 
 
-@pytest.mark.parametrize("record", ["", "[]", "{}", '{"id": 3}', '{"id": "a/../b"}', "\x00"])
+@pytest.mark.parametrize(
+    "record",
+    ["", "[]", "{}", '{"id": 3}', '{"id": "a/../b"}', '{"id": ".."}', '{"id": "."}', "\x00",
+     "[" * 100_000],
+)  # fmt: skip
 def test_a_record_that_cannot_be_read_is_no_run(tmp_path: Path, record: str) -> None:
     store = Store({"XDG_STATE_HOME": str(tmp_path)})
     run = store.new("train", [])
     (store.folder(run) / "run.json").write_text(record)
     assert store.all() == []
+    store.clean(run.began + 1e9)
+    assert store.folder(run).exists(), "what is not known is not removed"
+
+
+def test_each_machine_knows_its_own_runs(tmp_path: Path) -> None:
+    store = Store({"XDG_STATE_HOME": str(tmp_path)})
+    run = store.new("train", [])
+    store.write(run._replace(machine="another"))
+    assert store.all() == []
+    store.clean(run.began + 1e9)
+    assert store.folder(run).exists(), "it may run on there"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"boot": "another"}, {"since": 1}, {"supervisor": 1}, {"supervisor": 0}, {"supervisor": -1},
+     {"supervisor": 1 << 70}],
+)  # fmt: skip
+def test_a_process_with_the_number_of_a_supervisor_is_none(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    store = Store({"XDG_STATE_HOME": str(tmp_path)})
+    run = store.new("train", [])
+    assert opened(run) is not None, "this process"
+    store.write(run._replace(pid=1, **change))
+    found = store.read(run.id)
+    assert found is not None
+    assert found.lost
+    assert opened(found) is None
+    assert starting.end(store, found) == "train has ended already"
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+def test_a_folder_in_which_others_write_is_not_read(tmp_path: Path, mode: int) -> None:
+    store = Store({"XDG_STATE_HOME": str(tmp_path)})
+    run = store.new("train", [])
+    store.folder(run).parent.chmod(mode)
+    assert store.all() == []
+    with pytest.raises(RgpuError, match="belongs to another user, or others can write there"):
+        store.new("train", [])
+
+
+def test_a_relative_folder_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = Store({"XDG_STATE_HOME": "state", "HOME": str(tmp_path / "home")})
+    run = store.new("train", [])
+    assert store.folder(run).parent == tmp_path / "home/.local/state/rgpu/runs"
+    with pytest.raises(RgpuError, match="you have no home folder"):
+        Store({"HOME": "home"}).new("train", [])
+
+
+def test_an_output_whose_file_could_not_be_made_goes_on(tmp_path: Path) -> None:
+    with Output(tmp_path / "output", tmp_path / "output.0", most=10) as output:
+        output.add(b"first....\n")
+        (tmp_path / "output").unlink()  # as after a change of files that found no room
+        output.add(b"second")
+    assert (tmp_path / "output").read_bytes() == b"second"
+
+
+def test_the_end_is_noted_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store({"XDG_STATE_HOME": str(tmp_path)})
+    run = store.new("train", [])
+    store.older(run).touch()
+    write = store.write
+
+    def full(run: Run) -> None:
+        if store.older(run).exists():
+            raise OSError(errno.ENOSPC, "full")
+        write(run)
+
+    monkeypatch.setattr(store, "write", full)
+    supervisor._note(store, run._replace(ended=1.0))
+    found = store.read(run.id)
+    assert found is not None
+    assert found.ended == 1.0
+
+
+def test_a_descriptor_that_no_supervisor_gave_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for text in ("1", "2", str(1 << 70), "x"):
+        monkeypatch.setenv(program.STARTED, text)
+        program.keep_started()
+        program.say_started()
+    os.fstat(1), os.fstat(2)
 
 
 def test_old_runs_are_forgotten(tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ cursor, clear it, or change its title.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent import futures
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -17,22 +18,42 @@ from google.protobuf.descriptor import FieldDescriptor
 from helpers.command import run_rgpu_plain as rgpu
 
 import rgpu_client
+from rgpu_client.cluster.asking import ManagerClient
+from rgpu_client.cluster.servers import Server
 from rgpu_client.control import ControlClient
+from rgpu_cluster.core.limits import Limits
+from rgpu_cluster.core.node import MAX_CARDS_PER_NODE
+from rgpu_common.clusters import MAX_MESSAGE_BYTES, MAX_NAME
 from rgpu_common.endpoints import parse_endpoint
+from rgpu_common.v1 import agent_pb2, cluster_pb2
 
 for module in ("cluster", "device", "lease", "log", "node", "observe", "session"):
     import_module(f"rgpu_common.v1.{module}_pb2")
 
 EVIL = "\x1b[2J\x1b]0;title\x07\nrow"
+# Also what is no time, and what no release calls anything.
+NUMBERS = {
+    FieldDescriptor.TYPE_UINT64: 7,
+    FieldDescriptor.TYPE_UINT32: 7,
+    FieldDescriptor.TYPE_ENUM: 99,
+    FieldDescriptor.TYPE_DOUBLE: 1e300,
+    FieldDescriptor.TYPE_BOOL: True,
+}
+LARGE = {
+    FieldDescriptor.TYPE_UINT64: 1 << 62,
+    FieldDescriptor.TYPE_UINT32: (1 << 32) - 1,
+}
 COMMANDS = (
     "devices", "ps", "top --once", "lease list", "lease grant key", "lease pause key",
     "lease resize key --memory 1MiB", "logs", "logs key", "tenants", "quota report --since 5s",
     "drain", "undrain", "pool", "pool --events", "explain key", "release key", "reserve --for 1h",
-    "doctor",
+    "doctor", "ps --all", "cancel key",
 )  # fmt: skip
 
 
-def filled(message: Any, depth: int = 0) -> Any:
+def filled(
+    message: Any, depth: int = 0, text: str = EVIL, numbers: Mapping[int, Any] = NUMBERS
+) -> Any:
     """Sets every field of a message, those of its messages too."""
     for field in message.DESCRIPTOR.fields:
         repeated = hasattr(getattr(message, field.name), "append")
@@ -40,19 +61,15 @@ def filled(message: Any, depth: int = 0) -> Any:
             if field.message_type.GetOptions().map_entry or depth == 3:
                 continue
             part = getattr(message, field.name)
-            filled(part.add() if repeated else part, depth + 1)
+            filled(part.add() if repeated else part, depth + 1, text, numbers)
             if not repeated:
                 part.SetInParent()
-        elif field.type == FieldDescriptor.TYPE_STRING:
-            if repeated:
-                getattr(message, field.name).append(EVIL)
-            else:
-                setattr(message, field.name, EVIL)
-        elif field.type in (FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_UINT32):
-            if repeated:
-                getattr(message, field.name).append(7)
-            else:
-                setattr(message, field.name, 7)
+            continue
+        value = text if field.type == FieldDescriptor.TYPE_STRING else numbers.get(field.type)
+        if value is not None and repeated:
+            getattr(message, field.name).append(value)
+        elif value is not None:
+            setattr(message, field.name, value)
     return message
 
 
@@ -61,6 +78,7 @@ class Hostile(grpc.GenericRpcHandler):
 
     def __init__(self, refuses: bool) -> None:
         self._refuses = refuses
+        self.address = ""
 
     def service(self, details: Any) -> grpc.RpcMethodHandler | None:
         service, _, name = details.method.strip("/").rpartition("/")
@@ -72,7 +90,10 @@ class Hostile(grpc.GenericRpcHandler):
         def call(request: bytes, context: grpc.ServicerContext) -> Any:
             if self._refuses:
                 context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"no: {EVIL}")
-            return filled(answer())
+            found = filled(answer())
+            if name == "GetPool":
+                found.nodes[0].address = self.address
+            return found
 
         return grpc.unary_unary_rpc_method_handler(
             call, response_serializer=lambda message: message.SerializeToString()
@@ -83,17 +104,21 @@ class Hostile(grpc.GenericRpcHandler):
 def address(request: pytest.FixtureRequest) -> Iterator[str]:
     pool = futures.ThreadPoolExecutor(2)
     server = grpc.server(pool)
-    server.add_generic_rpc_handlers((Hostile(request.param),))
-    port = server.add_insecure_port("127.0.0.1:0")
+    hostile = Hostile(request.param)
+    server.add_generic_rpc_handlers((hostile,))
+    hostile.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
-    yield f"127.0.0.1:{port}"
+    yield hostile.address
     server.stop(None).wait()
     pool.shutdown()
 
 
+@pytest.mark.parametrize("named", [True, False], ids=["server", "cluster"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_command_prints_what_a_terminal_would_act_on(address: str, command: str) -> None:
-    done = rgpu(*command.split(), RGPU_SERVER=address, RGPU_MANAGER=address)
+def test_no_command_prints_what_a_terminal_would_act_on(
+    address: str, command: str, named: bool
+) -> None:
+    done = rgpu(*command.split(), RGPU_SERVER=address if named else "", RGPU_MANAGER=address)
     said = done.stdout + done.stderr
     assert "Traceback" not in said
     assert said
@@ -123,7 +148,7 @@ def test_a_silent_server_and_a_silent_manager_are_given_up_after_one_time() -> N
     for words, one in zip(commands, done, strict=True):
         who = "server" if "--server" in words else "manager"
         said = one.stderr.splitlines()
-        assert said[-1] == f"rgpu: the {who} at {address} did not answer within 20 s; see its log"
+        assert said[-1] == f"rgpu: the {who} at {address} did not answer within 15 s; see its log"
         assert all(address in line for line in said)
 
 
@@ -132,3 +157,59 @@ def test_an_error_of_the_python_api_is_one_line(address: str) -> None:
     with pytest.raises(rgpu_client.ServerError, match="no: ") as caught:
         rgpu_client.devices(address)
     assert str(caught.value).isprintable()
+
+
+def test_a_full_line_of_long_names_keeps_no_command_from_the_pool() -> None:
+    """Else tenants could keep operators from `rgpu drain NODE` and `rgpu cancel`."""
+    word = "\U0001d518" * MAX_NAME
+    one = cluster_pb2.PoolWaiting(
+        request_id="r" * 64, tenant="t" * 64, asked=word, sentence=3 * word, name=word, gang=word
+    )
+    answer = cluster_pb2.GetPoolResponse(waiting=[one] * Limits().line)
+    handler = grpc.method_handlers_generic_handler(
+        "rgpu.v1.ManagerService",
+        {
+            "GetPool": grpc.unary_unary_rpc_method_handler(
+                lambda _request, _context: answer.SerializeToString()
+            )
+        },
+    )
+    pool = futures.ThreadPoolExecutor(1)
+    server = grpc.server(pool)
+    server.add_generic_rpc_handlers((handler,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with ManagerClient(parse_endpoint(f"127.0.0.1:{port}")) as client:
+        assert len(client.pool().waiting) == Limits().line
+    server.stop(None).wait()
+    pool.shutdown()
+
+
+def test_a_full_report_of_long_names_fits_into_a_message() -> None:
+    lease = filled(agent_pb2.HeldLease(), 0, "a" * 64, {**NUMBERS, **LARGE})
+    lease.name = "\U0001d518" * MAX_NAME
+    assert MAX_CARDS_PER_NODE * 56 * lease.ByteSize() < MAX_MESSAGE_BYTES
+
+
+@pytest.mark.parametrize("server", ["10.0.0.1:7700", "grpc:10.0.0.1:7700"])
+def test_a_manager_over_tls_sends_no_token_where_it_can_be_read(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Server(server, "gpu1", True).client().close()
+    monkeypatch.setenv("RGPU_TOKEN", "secret")
+    with pytest.raises(rgpu_client.ServerError, match="could read your access token"):
+        Server(server, "gpu1", True).client()
+    for told in (Server(server, "gpu1"), Server("tls:gpu1:7700", "gpu1", True),
+                 Server("127.0.0.1:7700", "gpu1", True)):  # fmt: skip
+        told.client().close()
+
+
+def test_a_node_sees_the_token_that_is_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text("own")
+    monkeypatch.setenv("RGPU_TOKEN", "all")
+    monkeypatch.setenv("RGPU_TOKEN_FILES", f"b:7700={tmp_path / 'token'}")
+    for address, token in (("a:7700", "all"), ("b:7700", "own")):
+        with Server(address, "gpu1").client() as client:
+            assert client._metadata == (("authorization", f"Bearer {token}"),)
