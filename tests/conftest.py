@@ -170,8 +170,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup() -> Generator[None, object, object]:
-    """Nothing has failed yet."""
+    """Nothing has failed yet, and what the test starts can be interrupted."""
     note_test(failed=False)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     result = yield
     watch.check()
     return result

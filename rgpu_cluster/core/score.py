@@ -108,7 +108,9 @@ class Scorer:
         # A whole card is used whole, whatever share of it the program needs.
         self._share = PPM if request.whole else request.share_ppm
         self._most = request.most_ppm
-        self._borrows = bool(weights.borrowing) and self._most > self._share
+        # Who names company has chosen what to share a card with.
+        company = request.labels.affinity or request.labels.exclusion
+        self._borrows = bool(weights.borrowing) and self._most > self._share and not company
         self._fragmentation = weights.fragmentation // (_BORROWER_FRAGMENTS if self._borrows else 1)
 
     def far(self, mode: Mode, slowdown_ppm: int) -> int:

@@ -307,6 +307,12 @@ def test_what_idle_time_makes_faster_is_spread_over_idle_cards(options: dict) ->
     assert len(_placed(pool_of(node("a", 3)), 3, **options)) == 3
 
 
+@pytest.mark.parametrize("named", [{"affinity": "team"}, {"exclusion": "team"}], ids=str)
+def test_who_names_company_shares_a_card_with_it(named: dict[str, str]) -> None:
+    options = {"labels": labels(**named), "policy": SharePolicy.BURST}
+    assert len(_placed(pool_of(node("a"), node("b"), node("c")), 3, **options)) == 1
+
+
 @pytest.mark.parametrize("options", GUARANTEED.values(), ids=GUARANTEED)
 def test_what_has_its_share_and_no_more_is_packed(options: dict) -> None:
     assert len(_placed(pool_of(node("a"), node("b"), node("c")), 3, **options)) == 1

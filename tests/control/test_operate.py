@@ -128,7 +128,7 @@ def test_policy_priority_and_weight_travel_from_the_library(server: Server) -> N
 @pytest.mark.parametrize(
     ("variables", "result", "text"),
     [
-        ({"RGPU_MEMORY": "2G"}, 1, "RGPU_MEMORY=2G is not a size such as 2GiB"),
+        ({"RGPU_MEMORY": "2X"}, 1, "RGPU_MEMORY=2X is not a size with its unit, such as 2GiB"),
         ({"RGPU_SHARE": "200vcore"}, 1, "RGPU_SHARE=200vcore is not a share such as 0.4"),
         ({"RGPU_POLICY": "greedy"}, 1, "RGPU_POLICY=greedy is not fixed, burst"),
         ({"RGPU_PRIORITY": "high"}, 1, "RGPU_PRIORITY=high is not a number from 0 to 100"),

@@ -102,7 +102,7 @@ def test_prometheus_sees_what_tenants_may_have_have_borrow_and_wait_for(
         stack.callback(
             run_rgpu_plain, "release", reservation, "--manager", manager, "--tenant", "ann"
         )
-        ann = ("--share", "30%", "--memory", "64MiB", "--tenant", "ann")
+        ann = ("--share", "30%", "--memory", "64MiB", "--tenant", "ann", "--policy", "fixed")
         run = stack.enter_context(started(manager, *ann))
         assert run.stdout is not None
         assert run.stdout.readline()
@@ -115,7 +115,8 @@ def test_prometheus_sees_what_tenants_may_have_have_borrow_and_wait_for(
         reads(prometheus, f"rgpu_pool_reserved_cards{CARDS}", 0.4)
         reads(prometheus, f"rgpu_pool_free_cards{CARDS}", 1.3)
         reads(prometheus, f"rgpu_pool_free_memory_bytes{CARDS}", (1024 - 128) * MIB)
-        stranger = ("--share", "5%", "--memory", "8MiB", "--tenant", "carl")
+        # What borrows nothing is packed, so the other card stays idle.
+        stranger = ("--share", "5%", "--memory", "8MiB", "--tenant", "carl", "--policy", "fixed")
         other = stack.enter_context(started(manager, *stranger))
         assert other.stdout is not None
         assert other.stdout.readline()

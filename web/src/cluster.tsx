@@ -53,7 +53,7 @@ function Holders({ row }: { row: CardRow }) {
     <ul class="holders">
       {row.holders.map((one) => (
         <li>
-          <To view="request" id={one.request}>{one.name || one.request}</To> {one.tenant}, {one.whole ? "whole" : `${share(one.share_ppm)} ${bytes(one.memory_bytes)}`}
+          <To view="request" id={one.request}>{one.request}</To> {one.name} {one.tenant}, {one.whole ? "whole" : `${share(one.share_ppm)} ${bytes(one.memory_bytes)}`}
           {one.wanted_ppm > one.share_ppm && ` (asked ${share(one.wanted_ppm)})`}
           {one.ends_at > 0 && <Badge kind="bad">ends {moment(one.ends_at)}</Badge>}
         </li>
@@ -89,7 +89,7 @@ export function Overview() {
 }
 
 const QUEUED: Column<QueuedRow>[] = [
-  { name: "Request", show: (row, id) => <To view="request" id={id}>{row.name || id}</To>, sort: (row, id) => row.name || id },
+  { name: "Request", show: (row, id) => <><To view="request" id={id}>{id}</To> {row.name}</>, sort: (row, id) => row.name || id },
   { name: "Why it waits", show: (row) => row.sentence, under: true },
   { name: "Tenant", show: (row) => row.tenant, sort: (row) => row.tenant },
   { name: "Asked for", show: (row) => row.asked, minor: true },

@@ -51,3 +51,9 @@ export function words(name: string): string {
 function trim(value: number): string {
   return value >= 100 ? String(Math.round(value)) : String(+value.toFixed(value >= 10 ? 1 : 2));
 }
+
+/** What a lease is called: its key if somebody chose it, else the name of its run. */
+export function called(row: { key: string; name: string }, id: string): string {
+  const drawn = /^run-[0-9a-f]{12,}(\.\d+)?$/.test(row.key);
+  return (drawn && row.name) || row.key || row.name || id;
+}

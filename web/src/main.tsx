@@ -5,6 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { onAnnounce } from "./announce";
 import { setToken, token } from "./api";
 import * as cluster from "./cluster";
+import { called } from "./format";
 import * as server from "./server";
 import { connect, disconnect, type Tables, useShown } from "./store";
 import "./style.css";
@@ -53,7 +54,8 @@ function decoded(id: string): string {
 
 // What people call the thing that a view is about.
 function nameOf(tables: Tables, view: string, id: string): string {
-  return view === "lease" ? (tables.leases?.[id]?.key ?? id) : id;
+  const lease = view === "lease" ? tables.leases?.[id] : undefined;
+  return lease ? called(lease, id) : id;
 }
 
 function Page() {

@@ -3,7 +3,7 @@
 import { Chart } from "./chart";
 import { Field, Order } from "./dialog";
 import { DrainOrder } from "./draining";
-import { bytes, duration, exactShare, moment, rate, roundTrip, share } from "./format";
+import { bytes, called, duration, exactShare, moment, rate, roundTrip, share } from "./format";
 import { useHistory } from "./history";
 import { Badge, Facts, FillBar, Gone, ShareBar, To } from "./parts";
 import type { DeviceRow, EventRow, LeaseRow, ServerRow, SessionRow, TenantRow, WaitingRow } from "./rows";
@@ -105,7 +105,7 @@ function MemoryChart({ title, history, most, top }: { title: string; history: Li
 }
 
 const LEASES: Column<LeaseRow>[] = [
-  { name: "Lease", show: (row, id) => <To view="lease" id={id}>{row.name || row.key || id}</To>, sort: (row, id) => row.name || row.key || id },
+  { name: "Lease", show: (row, id) => <To view="lease" id={id}>{called(row, id)}</To>, sort: (row, id) => called(row, id) },
   { name: "Tenant", show: (row) => row.tenant, sort: (row) => row.tenant },
   { name: "Device", show: (row) => row.device, sort: (row) => row.device, minor: true, right: true },
   { name: "State", show: (row) => <State row={row} />, sort: (row) => row.state, minor: true },
@@ -165,16 +165,16 @@ function LeaseFacts({ id, row }: { id: string; row: LeaseRow }) {
     <>
       <div class="orders" role="group" aria-label="Orders about this lease">
         {paused ? (
-          <Order label="Resume" title={`Resume ${row.name || row.key || id}?`} name="resume" fields={{ lease: id }}>
+          <Order label="Resume" title={`Resume ${called(row, id)}?`} name="resume" fields={{ lease: id }}>
             <p>Its programs get device time again.</p>
           </Order>
         ) : (
-          <Order label="Pause" title={`Pause ${row.name || row.key || id}?`} name="pause" fields={{ lease: id }}>
+          <Order label="Pause" title={`Pause ${called(row, id)}?`} name="pause" fields={{ lease: id }}>
             <p>Its programs keep their memory and wait until the lease is resumed.</p>
           </Order>
         )}
         <Resize id={id} row={row} />
-        <Order label="Revoke" title={`Revoke ${row.name || row.key || id}?`} name="revoke" fields={{ lease: id }} danger>
+        <Order label="Revoke" title={`Revoke ${called(row, id)}?`} name="revoke" fields={{ lease: id }} danger>
           <p>The lease of tenant <b>{row.tenant}</b> ends now, with {row.sessions} session{row.sessions === 1 ? "" : "s"}. Its programs lose the device and what they have there.</p>
         </Order>
       </div>
@@ -224,7 +224,7 @@ function Resize({ id, row }: { id: string; row: LeaseRow }) {
     return fields;
   }
   return (
-    <Order label="Resize" title={`Resize ${row.name || row.key || id}`} name="resize" fields={{ lease: id }} read={read}>
+    <Order label="Resize" title={`Resize ${called(row, id)}`} name="resize" fields={{ lease: id }} read={read}>
       <Field label="Memory" name="memory" value={was.memory} hint={`In use: ${bytes(row.memory_used_bytes)}`} />
       <Field label="Guaranteed share" name="share" value={was.share} />
       <Field label="Limit" name="limit" value={was.limit} />
@@ -304,7 +304,7 @@ export function Session({ id }: { id: string }) {
 const WAITING: Column<WaitingRow>[] = [
   { name: "Place", short: true, show: (row) => `${row.place} of ${row.waiting}`, sort: (row) => row.place },
   { name: "Tenant", show: (row) => row.tenant, sort: (row) => row.tenant },
-  { name: "Lease", show: (row) => row.name || row.key, sort: (row) => row.name || row.key, minor: true },
+  { name: "Lease", show: (row) => called(row, row.key), sort: (row) => called(row, row.key), minor: true },
   { name: "Share", show: (row) => share(row.share_request_ppm), sort: (row) => row.share_request_ppm, right: true },
   { name: "Memory", show: (row) => bytes(row.memory_bytes), sort: (row) => row.memory_bytes, right: true },
   { name: "Devices", show: (row) => row.devices.join(", "), minor: true },
