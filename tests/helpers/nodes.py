@@ -6,7 +6,8 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -186,9 +187,26 @@ def where(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, list[str], str]:
-    """Lets a program end; returns its exit status, its lines and its errors."""
-    output, errors = process.communicate("\n", timeout=_SECONDS)
-    return process.returncode, output.splitlines(), errors
+    """Lets a program end; returns its exit status, its lines and its errors.
+
+    `communicate` would lose the lines that a `readline` before it has read and not returned.
+    """
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with ThreadPoolExecutor(2) as readers:
+        output = readers.submit(process.stdout.read)
+        errors = readers.submit(process.stderr.read)
+        try:
+            with suppress(BrokenPipeError), process.stdin as told:
+                told.write("\n")
+            process.wait(_SECONDS)
+            said = output.result(_SECONDS), errors.result(_SECONDS)
+        except BaseException:
+            process.kill()  # else the readers would wait on
+            raise
+    process.stdin = None  # so that it may be communicated with once more
+    return process.returncode, said[0].splitlines(), said[1]
 
 
 def check_end(process: subprocess.Popen[str], *expected: str) -> None:
