@@ -42,8 +42,6 @@ _SESSION_TITLES = (
     "session>", "lease", "pid>", "from", "over", "used>", "peak>", "launches>", "copied>", "age>",
     "state", "seam", "program",
 )  # fmt: skip
-# For how long `rgpu ps --all` shows what has ended.
-ENDED_SECONDS = 3600.0
 _ENDED_TITLES = ("ended lease", "name", "tenant", "ago>", "what it had")
 _ENDED_DROPPED = ("tenant", "what it had")
 # Columns that a narrow terminal does not show, the first of them first.
@@ -147,7 +145,9 @@ def _ps(arguments: argparse.Namespace) -> int:
 
 def _ended(client: ControlClient) -> list[LogEntry]:
     """Returns the last words about each lease that has ended lately."""
-    since = time.time() - ENDED_SECONDS
+    from rgpu_client.background.store import SHOWN_SECONDS
+
+    since = time.time() - SHOWN_SECONDS
     return [
         entry
         for entry in client.log().entries

@@ -15,6 +15,8 @@ MANAGER_PORT = 7710
 # The group of our Kubernetes objects, and the audience of pods' tokens for us.
 KUBERNETES_GROUP = "rgpu.dev"
 MAX_REQUEST_CARDS = 1024
+# Begins the key of the lease of a program that names none: its container, or its machine, follows.
+CONTAINER_KEY = "container:"
 # The most characters of what people call a run.
 MAX_NAME = 64
 # The first attempt of a grant that no manager ordered, but the agent of a Kubernetes node.
@@ -32,6 +34,10 @@ ADMITTED = "rgpu-admitted"
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _REQUEST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{15,63}")
+# What servers call leases and claims, which nobody can choose.
+_GIVEN = re.compile(r"(?:[^/]+/)?(?:lease|claim)-[0-9]+")
+# The ids of runs, requests and reservations: a word, and what was drawn for it.
+_DRAWN = re.compile(r"(.*-)[0-9a-f]{12,}(?:\.[0-9]+)?")
 
 
 def is_node_name(text: str) -> bool:
@@ -54,6 +60,21 @@ def check_run_name(text: str) -> str:
     if not 0 < len(text) <= MAX_NAME or not text.isprintable():
         raise UsageError(f"a name is 1 to {MAX_NAME} printable characters, not {text!r}")
     return text
+
+
+def is_given_id(text: str) -> bool:
+    """Returns whether a text is a whole id of a lease or a claim: lease-3, gpu1/lease-3. It means
+    that one or none: lease-30 begins so too, and somebody may call a run of his so.
+    """
+    return _GIVEN.fullmatch(text) is not None
+
+
+def begins_id(word: str, text: str) -> bool:
+    """Returns whether a text is how a drawn id begins: `run-9e`. `train` is no begin of `train-2`:
+    it would change another lease when the one that is called so has ended.
+    """
+    drawn = _DRAWN.fullmatch(word)
+    return drawn is not None and word.startswith(text) and len(text) > len(drawn[1])
 
 
 def is_request_id(text: str) -> bool:

@@ -32,9 +32,7 @@ def _answer(interruptible: bool) -> int:
             print(version_line(), flush=True)
             return 0
         except OSError:
-            return _command(
-                interruptible
-            )  # which says what is wrong: a full disk, or a reader that has ended
+            pass  # the command says what is wrong: a full disk, or a reader that has ended
     return _command(interruptible)
 
 

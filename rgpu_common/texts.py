@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 import signal
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MOST_NAMED = 8
 # As `<numpy.random._pcg64.PCG64 object at 0x7f3a5c0b1a60>` has one.
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,16}\b")
 
@@ -16,6 +20,12 @@ def one_line(text: str, most: int = sys.maxsize) -> str:
     could add lines to a log, or change how a terminal shows it.
     """
     return "".join(c if c.isprintable() else "?" for c in text[:most])
+
+
+def may_be(text: str, names: Sequence[str]) -> str:
+    """Returns the sentence for a word that may mean several things, with the names of some."""
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{text!r} may be {', '.join(names[:_MOST_NAMED])}{more}: name one of them"
 
 
 def harmless(value: Any) -> Any:

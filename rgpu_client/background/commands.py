@@ -107,7 +107,7 @@ def _status(store: Store, run: Run) -> int:
 
 
 def _configure_attach(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="the run's name or id, or how one begins")
+    parser.add_argument("name", metavar="NAME", help="the run's name or id, or how its id begins")
 
 
 def _attach(arguments: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rgpu_client.background.store import Store, opened
-from rgpu_client.background.supervisor import KILL
+from rgpu_client.background.supervisor import KILL, OURS
 from rgpu_common.errors import RgpuError
 
 if TYPE_CHECKING:
@@ -26,10 +26,8 @@ _PATIENCE_SECONDS = 3.0
 # A program that is asked to end has so long for it.
 _GRACE_SECONDS = 10.0
 _LOOK_SECONDS = 0.05
-# The working folder is the program's: its modules are not rgpu's.
 _SUPERVISOR = (
-    "import sys; sys.path[:1] == [''] and sys.path.pop(0); "
-    "from rgpu_client.background.supervisor import main; sys.exit(main(sys.argv[1:]))"
+    f"{OURS}from rgpu_client.background.supervisor import main; sys.exit(main(sys.argv[1:]))"
 )
 
 
@@ -40,11 +38,30 @@ def detach(name: str, words: Sequence[str]) -> int:
     """
     store = Store(os.environ)
     run = store.new(name, words)
+    said = _started(store, run)
+    if said == "gone":
+        raise RgpuError(f"the supervisor of {name} ({run.id}) was killed")
+    if said.startswith("ended "):
+        for data in store.printed(run):
+            sys.stderr.buffer.write(data)
+        return int(said.split()[1])
+    print(run.id)
+    state = "runs" if said.startswith("started") else "starts, or waits in line,"
+    print(
+        f"rgpu: {name} {state} in the background: `rgpu logs -f {name}` shows what it prints, "
+        f"`rgpu wait {name}` waits for its end, `rgpu cancel {name}` ends it",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _started(store: Store, run: Run) -> str:
+    """Starts a run's supervisor; returns as `_heard`. RgpuError: it cannot be started."""
     heard, told = os.pipe()
     try:
         # Nobody waits for it: it outlives this process.
         subprocess.Popen(
-            [sys.executable, "-c", _SUPERVISOR, run.id, str(told), "--", *words],
+            [sys.executable, "-c", _SUPERVISOR, run.id, str(told), "--", *run.words],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             pass_fds=(told,), start_new_session=True,
         )  # fmt: skip
@@ -60,21 +77,7 @@ def detach(name: str, words: Sequence[str]) -> int:
                 "the run cannot be started: see whether there is room for its output in "
                 f"{store.folder(run).parent}, and for another process"
             )
-        said = _heard(lines)
-    if said == "gone":
-        raise RgpuError(f"the supervisor of {name} ({run.id}) was killed")
-    if said.startswith("ended "):
-        for data in store.printed(run):
-            sys.stderr.buffer.write(data)
-        return int(said.split()[1])
-    print(run.id)
-    state = "runs" if said.startswith("started") else "starts, or waits in line,"
-    print(
-        f"rgpu: {name} {state} in the background: `rgpu logs -f {name}` shows what it prints, "
-        f"`rgpu wait {name}` waits for its end, `rgpu cancel {name}` ends it",
-        file=sys.stderr,
-    )
-    return 0
+        return _heard(lines)
 
 
 def _heard(lines: FileIO) -> str:

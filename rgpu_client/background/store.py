@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netprobe.identity import read_boot_id
+from rgpu_common.clusters import begins_id
 from rgpu_common.errors import RgpuError, UsageError
+from rgpu_common.texts import may_be
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,10 +30,9 @@ if TYPE_CHECKING:
 # Records and outputs of runs that have ended are kept so long, and of so many runs.
 KEPT_SECONDS = 7 * 86400.0
 MOST_KEPT = 100
-# What `rgpu ps --all` shows of those that have ended.
+# What `rgpu ps --all` shows of those that have ended, and of leases.
 SHOWN_SECONDS = 3600.0
 _RECORD, _OUTPUT, _OLDER = "run.json", "output", "output.0"
-_MOST_NAMED = 8
 _ID = re.compile(r"run-[0-9a-f]{12}")
 # In /proc/PID/stat, counted from what is behind the program's name.
 _STARTTIME = 19
@@ -171,8 +172,8 @@ class Store:
         return sorted((run for run in runs if run is not None), key=lambda run: run.began)
 
     def find(self, text: str) -> Run | None:
-        """Returns the run that the user means: by its id, its name, or how one of them begins; the
-        newest of several with one name. None: there is none.
+        """Returns the run that the user means: by its id, its name, or how its id begins. Of
+        several with one name it is the newest. None: there is none.
 
         Raises:
             UsageError: it may be one of several.
@@ -181,11 +182,10 @@ class Store:
         named = [run for run in runs if text in (run.id, run.name)]
         if named:
             return named[-1]
-        begins = [run for run in runs if run.id.startswith(text) or run.name.startswith(text)]
-        if len({run.name for run in begins}) > 1:
-            shown = ", ".join(f"{run.name} ({run.id})" for run in begins[-_MOST_NAMED:])
-            raise UsageError(f"{text!r} may be {shown}: name one of them")
-        return begins[-1] if begins else None
+        begins = [run for run in runs if begins_id(run.id, text)]
+        if len(begins) > 1:
+            raise UsageError(may_be(text, [f"{run.name} ({run.id})" for run in begins]))
+        return begins[0] if begins else None
 
     def clean(self, now: float) -> None:
         """Removes what is left of runs that ended long ago, or that are too many."""

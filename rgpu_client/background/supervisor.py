@@ -1,8 +1,8 @@
 """The process beside a run in the background: starts it, keeps what it prints, notes how it ended.
 
-`python -m rgpu_client.background.supervisor ID FD -- WORDS`: WORDS are those of `rgpu run` without
---detach. It writes to FD a line when its record is written, and one when the program has been
-started, or when it ended before that. SIGTERM and KILL it passes on to all processes of the run.
+Its arguments are ID FD -- WORDS: WORDS are those of `rgpu run` without --detach. It writes a line
+to FD when its record is written, and one when the program has been started, or when it ended before
+that. SIGTERM and KILL it passes on to all processes of the run.
 """
 
 from __future__ import annotations
@@ -32,11 +32,9 @@ _PIECE = 1 << 16
 # The signal at which the run is killed.
 KILL = signal.SIGUSR1
 _PASSED_ON = {signal.SIGTERM: signal.SIGTERM, KILL: signal.SIGKILL}
-# The working folder is the program's: its modules are not rgpu's.
-_RUN = (
-    "import sys; sys.path[:1] == [''] and sys.path.pop(0); "
-    "from rgpu_common.command import main; sys.exit(main())"
-)
+# Begins a process of ours. The working folder is the program's: its modules are not rgpu's.
+OURS = "import sys; sys.path[:1] == [''] and sys.path.pop(0); "
+_RUN = OURS + "from rgpu_common.command import main; sys.exit(main())"
 
 
 class Output(Closing):
@@ -180,7 +178,3 @@ def _keep(
 def _tell(descriptor: int, line: str) -> None:
     with contextlib.suppress(OSError):  # who started the run may have gone
         os.write(descriptor, line.encode())
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

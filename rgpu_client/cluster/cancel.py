@@ -8,12 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rgpu_client.background.store import Store
-from rgpu_client.cluster.naming import begins_id, is_given_id
 from rgpu_client.cluster.servers import add_servers, servers_of
-from rgpu_common.clusters import manager_endpoint
+from rgpu_common.clusters import begins_id, is_given_id, manager_endpoint
 from rgpu_common.command import FAILED, OK, Command
 from rgpu_common.errors import RgpuError, ServerError, UsageError
-from rgpu_common.texts import one_line
+from rgpu_common.texts import may_be, one_line
 from rgpu_common.units import counted
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     from rgpu_client.cluster.servers import Server, Servers
 
-_MOST_NAMED = 8
 # What is in no gang.
 _ALONE = ("", "")
 
@@ -125,9 +123,7 @@ def _one(name: str, found: Sequence[Target]) -> list[Target]:
     if len(here) == 1 and all(here[0].names[0] in one.names for one in found):
         return here  # the others are its leases, which end with it
     if len({one.group if one.group[1] == name else one.id for one in found}) > 1:
-        shown = ", ".join(one.id for one in found[:_MOST_NAMED])
-        more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-        raise UsageError(f"{name!r} may be {shown}{more}: name one of them")
+        raise UsageError(may_be(name, [one.id for one in found]))
     return list(found)
 
 

@@ -1,42 +1,21 @@
-"""Finds a lease by what a user writes for it: its id, key or name, how one of them begins, or
+"""Finds a lease by what a user writes for it: its id, key or name, how a drawn key begins, or
 NODE/LEASE.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rgpu_common.clusters import begins_id, is_given_id
 from rgpu_common.errors import ServerError, UsageError
+from rgpu_common.texts import may_be
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rgpu_client.cluster.servers import Server, Servers
     from rgpu_common.v1 import lease_pb2
-
-_MOST_NAMED = 8
-# What servers call leases and claims, which nobody can choose.
-_GIVEN = re.compile(r"(?:[^/]+/)?(?:lease|claim)-[0-9]+")
-
-# The ids of runs, requests and reservations: a word, and what was drawn for it.
-_DRAWN = re.compile(r"(.*-)[0-9a-f]{12,}(?:\.[0-9]+)?")
-
-
-def is_given_id(text: str) -> bool:
-    """Returns whether a text is a whole id of a lease or a claim: lease-3, gpu1/lease-3. It means
-    that one or none: lease-30 begins so too, and somebody may call a run of his so.
-    """
-    return _GIVEN.fullmatch(text) is not None
-
-
-def begins_id(word: str, text: str) -> bool:
-    """Returns whether a text is how a drawn id begins: `run-9e`. `train` is no begin of `train-2`:
-    it would change another lease when the one that is called so has ended.
-    """
-    drawn = _DRAWN.fullmatch(word)
-    return drawn is not None and word.startswith(text) and len(text) > len(drawn[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +45,7 @@ def find_lease(servers: Servers, text: str) -> Named:
     if len(found) == 1:
         return found[0]
     if found:
-        named = ", ".join(map(str, found[:_MOST_NAMED]))
-        more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-        raise UsageError(f"{text!r} may be {named}{more}: name one of them")
+        raise UsageError(may_be(text, list(map(str, found))))
     answers.complain()
     raise ServerError(f"there is no lease {text!r}; `rgpu lease list` shows which there are")
 

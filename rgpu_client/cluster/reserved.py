@@ -11,6 +11,7 @@ from rgpu_client.session.audit import say
 from rgpu_client.sizes import sizes_of
 from rgpu_common.clusters import lease_key
 from rgpu_common.errors import UsageError
+from rgpu_common.texts import may_be
 
 if TYPE_CHECKING:
     import argparse
@@ -76,17 +77,9 @@ def in_lease(
     tenant = sizes_of(environment).tenant
     seen = [Named(server, one) for server, found in answers for one in found]
     mine = [one for one in seen if not tenant or one.lease.tenant == tenant]
-    keys = {
-        _request(one.lease.key, mine) for one in mine if lease in (one.lease.key, one.lease.name)
-    }
-    if not keys:
+    key, parts = _parts(mine, lease)
+    if not parts:
         return None
-    if len(keys) > 1:
-        raise UsageError(f"{lease!r} may be {', '.join(sorted(keys))}: name one of them")
-    (key,) = keys
-    cards = {one.lease.key: one for one in mine if _request(one.lease.key, mine) == key}
-    places = [lease_key(key, place) for place in range(len(cards))]
-    parts = [cards[place] for place in places if place in cards]
     nodes = dict.fromkeys(part.server.address for part in parts)
     if loud:
         where = " and ".join(dict.fromkeys(str(part) for part in parts))
@@ -102,6 +95,23 @@ def in_lease(
         "RGPU_TENANT": parts[0].lease.tenant,
     }
     return "" if len(nodes) > 1 else next(iter(nodes)), variables
+
+
+def _parts(mine: Sequence[Named], lease: str) -> tuple[str, list[Named]]:
+    """Returns the key of the request that has this key or this name, and its leases in the order of
+    its cards; none: there is no such request. UsageError: several have it.
+    """
+    keys = {
+        _request(one.lease.key, mine) for one in mine if lease in (one.lease.key, one.lease.name)
+    }
+    if not keys:
+        return "", []
+    if len(keys) > 1:
+        raise UsageError(may_be(lease, sorted(keys)))
+    (key,) = keys
+    cards = {one.lease.key: one for one in mine if _request(one.lease.key, mine) == key}
+    places = [lease_key(key, place) for place in range(len(cards))]
+    return key, [cards[place] for place in places if place in cards]
 
 
 def _request(key: str, there: Sequence[Named]) -> str:

@@ -153,16 +153,23 @@ def _lease_rows(
             for one in card.leases:
                 if one.request_id in reserved:
                     continue
-                yield (
-                    short_id(one.request_id),
-                    one.name,
-                    one.tenant,
-                    f"{node.name}/{card.ordinal}",
-                    node.address,
-                    "whole" if one.whole else format_share(one.share_ppm),
-                    format_bytes(one.memory_bytes),
-                    "running" if node.connected else "not connected",
-                )
+                state = "running" if node.connected else "not connected"
+                yield _lease_row(node, card, one, state)
+
+
+def _lease_row(
+    node: cluster_pb2.PoolNode, card: cluster_pb2.PoolCard, one: cluster_pb2.PoolLease, state: str
+) -> tuple[str, ...]:
+    return (
+        short_id(one.request_id),
+        one.name,
+        one.tenant,
+        f"{node.name}/{card.ordinal}",
+        node.address,
+        "whole" if one.whole else format_share(one.share_ppm),
+        format_bytes(one.memory_bytes),
+        state,
+    )
 
 
 def _gone_rows(gone: Iterable[cluster_pb2.PoolNode]) -> Iterator[tuple[str, ...]]:
@@ -178,16 +185,7 @@ def _gone_rows(gone: Iterable[cluster_pb2.PoolNode]) -> Iterator[tuple[str, ...]
 def _left_lines(gone: Iterable[cluster_pb2.PoolNode], width: int | None) -> list[str]:
     """Returns lines about the leases that nodes had when they went; no lines if they had none."""
     rows = [
-        (
-            short_id(one.request_id),
-            one.name,
-            one.tenant,
-            f"{node.name}/{card.ordinal}",
-            node.address,
-            "whole" if one.whole else format_share(one.share_ppm),
-            format_bytes(one.memory_bytes),
-            f"not heard of for {format_duration(node.silent_seconds)}",
-        )
+        _lease_row(node, card, one, f"not heard of for {format_duration(node.silent_seconds)}")
         for node in gone
         for card in node.cards
         for one in card.leases

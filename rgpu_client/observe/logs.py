@@ -14,7 +14,7 @@ from rgpu_client.cluster.servers import add_servers, servers_of
 from rgpu_common.command import OK, Command
 from rgpu_common.errors import NotThereError, ServerError, UsageError
 from rgpu_common.tables import format_time, plain_message
-from rgpu_common.texts import one_line
+from rgpu_common.texts import may_be, one_line
 
 if TYPE_CHECKING:
     import argparse
@@ -110,8 +110,7 @@ def _check_one(logs: Sequence[_Log], lease: str) -> None:
     """UsageError: servers have different leases of this id. One key on several is one request."""
     same = [one for one in logs if any(entry.lease_id == lease for entry in one.answer.entries)]
     if len(same) > 1:
-        names = ", ".join(f"{one.server.node}/{lease}" for one in same)
-        raise UsageError(f"{lease!r} may be {names}: name one of them")
+        raise UsageError(may_be(lease, [f"{one.server.node}/{lease}" for one in same]))
 
 
 def _follow(servers: Servers, logs: Sequence[_Log], *, in_json: bool) -> int:

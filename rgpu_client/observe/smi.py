@@ -16,6 +16,7 @@ from rgpu_client.observe.nvml import LIBRARY, Card, Node, Process, look
 from rgpu_client.observe.smi_table import smi_lines
 from rgpu_client.session.launch import carried
 from rgpu_client.settings import ClientSettings, configured_server
+from rgpu_common.clusters import CONTAINER_KEY
 from rgpu_common.command import OK, Command
 from rgpu_common.endpoints import UcxEndpoint
 from rgpu_common.errors import RgpuError
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from rgpu_client.cluster.servers import Servers
     from rgpu_client.control import ControlClient
     from rgpu_common.v1 import device_pb2, observe_pb2, session_pb2
-
-# The key of a program that names no lease, in a container or on a machine.
-_CONTAINER = "container:"
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -124,7 +122,7 @@ class _Cards(NamedTuple):
 
 def _cards(client: ControlClient) -> _Cards:
     """Returns the whole devices, with the processes that the caller may see."""
-    key = f"{_CONTAINER}{os.uname().nodename}"
+    key = f"{CONTAINER_KEY}{os.uname().nodename}"
     devices, now, sessions = client.devices().devices, client.now(), client.sessions()
     used = {one.ordinal: one for one in now.devices}
     cards = tuple(_card(one, used.get(one.ordinal), sessions) for one in devices)

@@ -15,8 +15,9 @@ namespace rgpu::shim {
 // Called by one thread at a time.
 void WatchInterrupts();
 
-// Exists while a thread waits for the server. One wait is known at a time, because two plain stores
-// cost a call nothing: in a program with several threads another one's may hide it.
+// Exists while a thread waits for the server's answer. One wait is known at a time: in a program
+// with several threads that of another one may hide it. A list of all waits would cost every call
+// that waits a lock; this costs it two plain stores and a look at the coarse clock.
 class Waits {
  public:
   Waits() {

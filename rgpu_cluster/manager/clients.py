@@ -24,6 +24,7 @@ from rgpu_cluster.manager.telling import (
 from rgpu_cluster.manager.tickets import RENEW_SECONDS
 from rgpu_common import release
 from rgpu_common.clusters import is_node_name, is_request_id
+from rgpu_common.texts import may_be
 from rgpu_common.v1 import cluster_pb2, cluster_pb2_grpc
 from rgpu_server.core.model import Refusal
 
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 NS = 1_000_000_000
 _FINAL = ("placed", "denied")
-_MOST_NAMED = 8
 # How the stream of a client ends whose place another one has, as `Follower.why_over` says.
 _OVER = {
     ANOTHER: grpc.StatusCode.ABORTED,
@@ -171,12 +171,14 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
         """Returns the id of the request that the caller means: by its id, by its name, or by how
         one of them begins.
         """
+        if is_request_id(text) and self._shell.owner(text) is not None:
+            await self._check_known(text, identity, context)
+            return text
         seen = [
             (one, name) for one, tenant, name in self._shell.requests() if identity.sees(tenant)
         ]
         rules: tuple[Callable[[str, str], bool], ...] = (
-            lambda one, _: one == text,
-            lambda _, name: name == text,
+            lambda one, name: text in (one, name),
             lambda one, _: one.startswith(text),
             lambda _, name: name.startswith(text),
         )
@@ -185,9 +187,7 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
             if len(found) == 1:
                 return found[0]
             if found:
-                shown = ", ".join(found[:_MOST_NAMED])
-                more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-                sentence = f"{text[:64]!r} may be {shown}{more}: name one of them"
+                sentence = may_be(text[:64], found)
                 await _abort(grpc.StatusCode.INVALID_ARGUMENT, sentence, context)
         await self._check_known(text, identity, context)
         return text

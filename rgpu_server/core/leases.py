@@ -199,16 +199,20 @@ class LeaseBook:
             held.name = held.name or name
             return held, Joined.AS_IT_WAS
         self._check_tenants(key.tenant)
-        if self._policy.member and not operator:
-            # It is empty, and keeps the sizes of which the cluster's manager knows.
+        joined = self._join_empty(held, wish, now, keeps=self._policy.member and not operator)
+        held.name = name
+        return held, joined
+
+    def _join_empty(self, held: Lease, wish: Wish, now: float, *, keeps: bool) -> Joined:
+        """The lease is empty: the sizes asked for now count, not those of its last session. keeps:
+        it keeps the sizes of which the cluster's manager knows. RefusedError as `join`.
+        """
+        if keeps:
             check_as_asked(held, wish, find(self._devices, held.device))
-            held.name = name
-            return held, Joined.AS_IT_WAS
-        # The lease is empty: the sizes asked for now count, not those of its last session.
+            return Joined.AS_IT_WAS
         before = held.quota
         self._reshape(held, wish, now)
-        held.name = name
-        return held, Joined.AS_IT_WAS if held.quota == before else Joined.RESHAPED
+        return Joined.AS_IT_WAS if held.quota == before else Joined.RESHAPED
 
     def unsettled(self, key: LeaseKey, wish: Wish) -> bool:
         """True if a session of `key` asks for other sizes than its implicit lease, which is in use

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from rgpu_common.clusters import CONTAINER_KEY
 from rgpu_common.sharing import SharePolicy
 from rgpu_common.units import PPM as PPM
 from rgpu_common.units import Memory
@@ -88,7 +89,7 @@ class LeaseKey:
     @classmethod
     def of_client(cls, tenant: str, name: str, container: str) -> LeaseKey:
         """Returns the key of a client: without a name, its container has one lease."""
-        return cls(tenant, name or f"container:{container}")
+        return cls(tenant, name or f"{CONTAINER_KEY}{container}")
 
     def __str__(self) -> str:
         return f"{self.name!r} of tenant {self.tenant!r}"

@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from rgpu_common.clusters import begins_id
 from rgpu_common.crowds import FairStore
 from rgpu_server.observe.lease_words import words_of
 
@@ -90,8 +91,8 @@ class LeaseLog:
 
     def find(self, lease: str, sees: Callable[[str], bool]) -> list[Log]:
         """Returns the log of the lease with this id, else of the newest one with this key or name,
-        else those of all leases whose id, key or name begins so. sees: tells whether the caller
-        sees a tenant.
+        else those of all leases whose drawn key begins so. sees: tells whether the caller sees a
+        tenant.
         """
         log = self._logs.get(lease)
         if log is not None and sees(log.key.tenant):
@@ -101,12 +102,7 @@ class LeaseLog:
         log = next(named, None)
         if log is not None:
             return [log]
-        begins = [log for one, log in seen.items() if one.startswith(lease)]
-        return begins or [
-            log
-            for log in seen.values()
-            if log.key.name.startswith(lease) or log.name.startswith(lease)
-        ]
+        return [log for log in seen.values() if begins_id(log.key.name, lease)]
 
     def all(self, sees: Callable[[str], bool]) -> Iterable[Log]:
         """Returns the logs of all leases that the caller sees."""

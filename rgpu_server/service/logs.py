@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from rgpu_common.texts import may_be
 from rgpu_common.v1 import log_pb2, log_pb2_grpc
 from rgpu_server.identity.guard import known
 from rgpu_server.observe.lease_log import PRINTED
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 # The most entries of an answer. A client that follows asks for the rest.
 MOST_ENTRIES = 1000
 _MOST_SHOWN = 80
-_MOST_NAMED = 8
 
 
 class LogService(log_pb2_grpc.LogServiceServicer):
@@ -44,11 +44,8 @@ class LogService(log_pb2_grpc.LogServiceServicer):
                 "are, and `rgpu logs` what happened to all of yours",
             )
         if len(found) > 1:
-            names = ", ".join(log.entries[0].lease for log in found[:_MOST_NAMED] if log.entries)
-            await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                f"{shown!r} begins the names of {len(found)} leases: name one of them ({names})",
-            )
+            names = [log.entries[0].lease for log in found if log.entries]
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, may_be(shown, names))
         (log,) = found
         return log_pb2.GetLogResponse(entries=_entries([log], request.after), ended=log.ended)
 

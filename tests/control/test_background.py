@@ -210,7 +210,7 @@ def test_a_supervisor_that_cannot_begin_is_said(tmp_path: Path) -> None:
 # Pure
 
 
-def test_a_run_is_found_by_its_id_its_name_or_how_they_begin(tmp_path: Path) -> None:
+def test_a_run_is_found_by_its_id_its_name_or_how_its_id_begins(tmp_path: Path) -> None:
     store = Store({"XDG_STATE_HOME": str(tmp_path)})
     first, second = store.new("train", ["x"]), store.new("train", ["y"])
     other = store.new("test", ["z"])
@@ -219,13 +219,18 @@ def test_a_run_is_found_by_its_id_its_name_or_how_they_begin(tmp_path: Path) -> 
     found = store.find("train")
     assert found is not None
     assert found.id == second.id, "the newest of one name"
-    assert [one.id for one in map(store.find, (first.id, first.id[:-1], "tes")) if one] == [
+    assert [one.id for one in map(store.find, (first.id, first.id[:-1], "test")) if one] == [
         first.id, first.id, other.id,
     ]  # fmt: skip
-    assert store.find("nobody") is None
-    assert store.find("") is None
-    with pytest.raises(UsageError, match=r"'t' may be .*name one of them"):
-        store.find("t")
+    # A lease of that name may be meant.
+    for text in ("nobody", "", "t", "trai", "run", "run-"):
+        assert store.find(text) is None
+    twin = Run("run-0123456789ab", "twin")._replace(machine=first.machine, ended=1.0)
+    for run in (twin, twin._replace(id="run-0123456789cd")):
+        store.folder(run).mkdir()
+        store.write(run)
+    with pytest.raises(UsageError, match=r"'run-0123' may be .*name one of them"):
+        store.find("run-0123")
 
 
 @pytest.mark.parametrize(
