@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # How long it may take until a program runs before its user is told that it may wait in line.
 _PATIENCE_SECONDS = 3.0
-# A program that is asked to end has so long for it.
+# A program that is asked to end has so long for it, and one that is killed.
 _GRACE_SECONDS = 10.0
 _LOOK_SECONDS = 0.05
 _SUPERVISOR = (
@@ -94,13 +94,24 @@ def end(store: Store, run: Run) -> str:
     now = store.read(run.id)
     if now is None or now.over or not _signal(now, signal.SIGTERM):
         return f"{run.name} has ended already"
+    if not _ends(store, run):
+        _signal(store.read(run.id) or now, KILL)
+        if not _ends(store, run):
+            raise RgpuError(
+                f"{run.name} ({run.id}) was killed and has not ended within {_GRACE_SECONDS:g} s: "
+                f"a process of its group, {now.pid}, waits for this machine's kernel"
+            )
+    return f"{run.name} ({run.id}) was ended"
+
+
+def _ends(store: Store, run: Run) -> bool:
+    """Waits for the end of a run; False: it has not come in time."""
     until = time.monotonic() + _GRACE_SECONDS
     while (now := store.read(run.id)) is not None and not now.over:
         if time.monotonic() > until:
-            _signal(now, KILL)
-            until = float("inf")
+            return False
         time.sleep(_LOOK_SECONDS)
-    return f"{run.name} ({run.id}) was ended"
+    return True
 
 
 def _signal(run: Run, number: signal.Signals) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from rgpu_cluster.core.actions import Grant, Resize
-    from rgpu_cluster.core.card import Card, CardId, Holding
+    from rgpu_cluster.core.card import Card, CardId, Holding, Load
     from rgpu_cluster.core.decision import Candidate, Refusal
     from rgpu_cluster.core.gone import GoneNode
     from rgpu_cluster.core.node import Node
@@ -212,18 +212,14 @@ def pool_nodes(
     how many seconds a lease ends whose end was announced.
     """
     for node in sorted(pool.nodes(), key=lambda node: node.name):
-        yield cluster_pb2.PoolNode(
-            name=node.name,
-            address=node.address,
-            rack=node.rack,
-            zone=node.zone,
-            nic=node.nic,
-            bandwidth_bps=node.bandwidth_bps,
-            free_bandwidth_bps=max(pool.free_bandwidth(node), 0),
-            taints=sorted(node.taints),
-            connected=connected(node.name),
-            cards=[_pool_card(pool, card, sees, ends) for card in _cards(node)],
-        )
+        found = _pool_node(node)
+        found.free_bandwidth_bps = max(pool.free_bandwidth(node), 0)
+        found.taints.extend(sorted(node.taints))
+        found.connected = connected(node.name)
+        for card in _cards(node):
+            load, held = pool.load(card.id), pool.holdings(card.id)
+            found.cards.append(_pool_card(card, load, held, sees, ends))
+        yield found
 
 
 def gone_nodes(
@@ -231,45 +227,37 @@ def gone_nodes(
 ) -> Iterable[cluster_pb2.PoolNode]:
     """Yields each node that has gone, with what it had. sees: as `pool_nodes` has it."""
     for one in sorted(gone, key=lambda one: one.node.name):
-        node = one.node
-        yield cluster_pb2.PoolNode(
-            name=node.name,
-            address=node.address,
-            rack=node.rack,
-            zone=node.zone,
-            nic=node.nic,
-            bandwidth_bps=node.bandwidth_bps,
-            cards=[_gone_card(card, one.held[card.id], sees) for card in _cards(node)],
-            silent_seconds=max(now_ns - one.seen_ns, 0) / SECOND,
-        )
-
-
-def _gone_card(
-    card: Card, held: Sequence[Holding], sees: Callable[[str], bool]
-) -> cluster_pb2.PoolCard:
-    mine = [one for one in held if sees(one.tenant)]
-    load = load_of(list(held))
-    return cluster_pb2.PoolCard(
-        ordinal=card.id.ordinal,
-        model=card.model,
-        memory_bytes=card.memory_bytes,
-        used_ppm=min(load.used_ppm, PPM),
-        used_bytes=min(load.used_bytes, card.memory_bytes),
-        pool=card.pool,
-        mig=card.mig,
-        leases=[_pool_lease(one, None) for one in mine],
-        others=len(held) - len(mine),
-    )
+        found = _pool_node(one.node)
+        found.silent_seconds = max(now_ns - one.seen_ns, 0) / SECOND
+        for card in _cards(one.node):
+            held = one.held[card.id]
+            found.cards.append(_pool_card(card, load_of(list(held)), held, sees, lambda _: None))
+        yield found
 
 
 def _cards(node: Node) -> list[Card]:
     return sorted(node.cards, key=lambda card: card.id)
 
 
+def _pool_node(node: Node) -> cluster_pb2.PoolNode:
+    """Returns what a node is, without its cards."""
+    return cluster_pb2.PoolNode(
+        name=node.name,
+        address=node.address,
+        rack=node.rack,
+        zone=node.zone,
+        nic=node.nic,
+        bandwidth_bps=node.bandwidth_bps,
+    )
+
+
 def _pool_card(
-    pool: Pool, card: Card, sees: Callable[[str], bool], ends: Callable[[str], float | None]
+    card: Card,
+    load: Load,
+    held: Sequence[Holding],
+    sees: Callable[[str], bool],
+    ends: Callable[[str], float | None],
 ) -> cluster_pb2.PoolCard:
-    load, held = pool.load(card.id), pool.holdings(card.id)
     mine = [one for one in held if sees(one.tenant)]
     return cluster_pb2.PoolCard(
         ordinal=card.id.ordinal,
