@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 # Otherwise gRPC would print lines of its own about a server that cannot be reached.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -43,8 +44,7 @@ TIMEOUT_SECONDS = SILENT_SECONDS
 _LOOK_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseRequest:
+class LeaseRequest(Struct, frozen=True):
     """A request for an explicit lease. For a field that is 0, "" or None, the server decides.
 
     memory_ppm: the memory in millionths of the device's memory; used if memory_bytes is 0.
@@ -67,8 +67,7 @@ class LeaseRequest:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ResizeRequest:
+class ResizeRequest(Struct, frozen=True):
     """New sizes of a lease. A size that is None stays unchanged.
 
     kill: ends sessions, the largest first, if the lease uses more memory than its new limit.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_client.argument_words import in_words_of_connect
 from rgpu_client.settings import configured_server
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from rgpu_common.v1 import device_pb2
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Struct, frozen=True):
     """A device that a server offers.
 
     Attributes:

@@ -26,7 +26,7 @@ OK, FAILED, USAGE = 0, 1, 2
 INTERRUPTED = 130
 _COLUMNS = 80
 # Dependencies that `rgpu run` does not need, so that a small image can do without them.
-_LEFT_OUT = ("grpc", "google", "google.protobuf")
+_LEFT_OUT = ("grpc", "google", "google.protobuf", "msgspec")
 _ABOUT = "GPU programs on a machine without a GPU."
 _UNKNOWN = "unrecognized arguments: "
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_common.wire.worker import Assign, AssignFds, encode_assign
 from rgpu_server.observe.audit import audit
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from rgpu_server.workers.process import WorkerProcess
 
 
-@dataclass(frozen=True, slots=True)
-class Assigner:
+class Assigner(Struct, frozen=True):
     """Writes and sends assignments."""
 
     served: Mapping[int, Served]

@@ -6,8 +6,9 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct, field
 
 from rgpu_common.errors import WorkerError
 from rgpu_common.units import format_duration
@@ -78,8 +79,7 @@ class SessionWatcher(PageWatcher, Protocol):
     def worker_is(self, session_id: int) -> None: ...
 
 
-@dataclass(slots=True)
-class Equipment:
+class Equipment(Struct):
     """What the conductor works with."""
 
     options: Mapping[str, WorkerOptions]

@@ -7,6 +7,8 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from rgpu_common.endpoints import Endpoint, TcpEndpoint, parse_endpoint, parse_listener
 from rgpu_common.errors import UsageError
 from rgpu_common.key_kinds import Text
@@ -31,8 +33,7 @@ _SLICE = re.compile(r"cuda:(MIG-[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})")
 _DEVICES = "emulated, emulated:8GiB, emulated:8GiB,mig=1g.10gb, cuda, cuda:0 or cuda:MIG-UUID"
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceSpec:
+class DeviceSpec(Struct, frozen=True):
     """A device as asked for.  memory_bytes and mig, the profile of a MIG slice, are for an emulated
     one; ordinal is for a GPU of the driver, uuid for a MIG slice of the driver.  every: all GPUs
     and MIG slices that the machine turns out to have.

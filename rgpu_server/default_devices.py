@@ -4,9 +4,10 @@ device. And which `cuda` stands for: the GPUs, or an error.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+
+from msgspec import Struct
 
 from rgpu_common.errors import DeviceError, MissingPartError
 from rgpu_common.installing import install_words
@@ -21,8 +22,7 @@ _KERNEL_LIST = Path("/proc/driver/nvidia/gpus")
 _INSTALL = install_words("server,emu")
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """What a look at the machine found.
 
     usable: GPUs that NVIDIA's driver library can use.  reason: why there are none, as a sentence's
@@ -37,8 +37,7 @@ class Machine:
     gpus: tuple[Gpu, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """devices: as `--device` takes them.  why: a sentence for the log."""
 
     devices: tuple[str, ...]

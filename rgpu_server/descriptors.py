@@ -8,8 +8,10 @@ each kind gets a part of the limit, so that no kind takes the descriptors of ano
 from __future__ import annotations
 
 import resource
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from rgpu_server.config import ServerConfig
@@ -19,8 +21,7 @@ if TYPE_CHECKING:
 _OWN = 256
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
+class _Kind(Struct, frozen=True):
     """name: in the log.  most: as configured.  cost: descriptors of one.  part: of the limit, in
     percent.
     """

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_common.errors import DeviceError
 from rgpu_common.mig import bare_name, full_name, part_of
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
     from rgpu_server.config_kinds import DeviceSpec
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceFacts:
+class DeviceFacts(Struct, frozen=True):
     """What is told about a device.  kind: "emulated" or "cuda".  mig: the profile of a MIG slice;
     "" for a GPU.  part_ppm: what part of a GPU it is.  driver: what the driver library says of it;
     None: it has not been asked.
@@ -49,8 +49,7 @@ class DeviceFacts:
         return f"{name} ({size})"
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(Struct, frozen=True):
     """What the shell knows of a device: its ordinal in the library and the environment it needs."""
 
     library_ordinal: int
@@ -58,8 +57,7 @@ class Served:
     emulated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Inventory:
+class Inventory(Struct, frozen=True):
     """All that is served: for the node, for the shell, for the worker pools, for reports."""
 
     devices: tuple[Device, ...]

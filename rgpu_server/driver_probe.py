@@ -6,9 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
 _SECONDS = 60
 
 
-@dataclass(frozen=True, slots=True)
-class DriverFacts:
+class DriverFacts(Struct, frozen=True):
     """What the driver library says of a device; 0: unknown."""
 
     cuda_version: int = 0

@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 import os
 import stat
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from rgpu_common.wire.status import (
     CUDA_ERROR_INVALID_CONTEXT,
@@ -64,8 +65,7 @@ def _is_as_large(fd: int, size: int) -> bool:
     return not stat.S_ISREG(status.st_mode) or status.st_size == size
 
 
-@dataclass(slots=True)
-class _Asked:
+class _Asked(Struct):
     """A question to an exporter's worker. session: who asked; 0 if that session has ended."""
 
     session: int

@@ -6,9 +6,10 @@ import contextlib
 import json
 import logging
 import time
-from dataclasses import fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict, replace
 
 from rgpu_common.errors import WorkerError
 from rgpu_common.texts import one_line
@@ -328,14 +329,21 @@ def _lease(lease: str, record: Mapping[str, Any], ordinals: Mapping[str, int]) -
 def _quota_record(quota: Quota | None) -> dict[str, Any] | None:
     if quota is None:
         return None
-    return {f.name: _plain(getattr(quota, f.name)) for f in fields(Quota)}
+    return {name: _plain(value) for name, value in asdict(quota).items()}
 
 
 def _quota(record: object) -> Quota | None:
     if not isinstance(record, dict):
         return None
-    known = {f.name: _like(f.default, record[f.name]) for f in fields(Quota) if f.name in record}
-    return Quota(**{"memory_bytes": 0, **known})
+    least = Quota(memory_bytes=0)
+    return replace(
+        least,
+        **{
+            name: _like(default, record[name])
+            for name, default in asdict(least).items()
+            if name in record
+        },
+    )
 
 
 def _plain(value: Any) -> Any:

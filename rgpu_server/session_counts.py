@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from rgpu_common.units import format_bytes
 
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("rgpu.server")
 
 
-@dataclass(slots=True)
-class SessionCounts:
+class SessionCounts(Struct):
     """resumes, moves: by lane (0 command, 1 control).  rings: how opened sessions share memory."""
 
     opened: int = 0

@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rgpu_common.errors import DeviceError, UsageError
 from rgpu_common.mig import check_profile, part_of
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 _IN_NAME = re.compile(r" MIG (\S+)$")
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(Struct, frozen=True):
     """A MIG slice. profile: "1g.10gb". part_ppm: what part of its GPU it is."""
 
     uuid: str
@@ -33,8 +33,7 @@ class Slice:
     part_ppm: int = PPM
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(Struct, frozen=True):
     """A GPU. carved: it is in MIG mode; then it takes no programs but in its slices."""
 
     uuid: str
@@ -42,8 +41,7 @@ class Gpu:
     slices: tuple[Slice, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Hardware:
+class Hardware(Struct, frozen=True):
     """What a device of the driver is. visible: for CUDA_VISIBLE_DEVICES; "" hides no device."""
 
     ordinal: int

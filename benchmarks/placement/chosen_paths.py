@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from benchmarks.placement.ours import RACKS, Placer
 from benchmarks.placement.workload import Machine, task

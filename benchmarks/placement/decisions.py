@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from benchmarks.placement.ours import Placer
 from benchmarks.placement.workload import GIB, Machine, task

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import statistics
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from benchmarks.placement.ours import Placer
 from benchmarks.placement.workload import machines, mix_of, tasks

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from netprobe.survey import chosen, find, paths_of, quick
 from rgpu_client.control import ControlClient
@@ -40,8 +41,7 @@ _DEFAULT_MEMORY_PPM = PPM // 4
 _REQUEST = "run"
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """What one server has said. same_host: it is on this machine. path: None: not measured."""
 
     name: str

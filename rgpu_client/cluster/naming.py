@@ -4,8 +4,9 @@ NODE/LEASE.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_common.clusters import begins_id, is_given_id
 from rgpu_common.errors import ServerError, UsageError
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from rgpu_common.v1 import lease_pb2
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(Struct, frozen=True):
     """A lease, and the server that has it."""
 
     server: Server

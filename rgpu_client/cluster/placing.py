@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
+
+from msgspec import Struct
 
 from netprobe.identity import machine_name, read_boot_id
 from rgpu_client.device_names import DeviceName
@@ -35,8 +36,7 @@ SIZES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """Where a run's cards are.
 
     server: that of the cards; "" if they are on several, and RGPU_DEVICE names the server of each.

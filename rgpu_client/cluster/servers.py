@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from msgspec import Struct
+
 from rgpu_client.cluster.placing import manager_of
 from rgpu_client.settings import API_SERVER_HELP, configured_server
 from rgpu_common.command import FAILED, OK
@@ -36,8 +38,7 @@ _MOST_NAMED = 12
 _MOST_NAME = 63
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(Struct, frozen=True):
     """A server that is asked. node: its name in the cluster; "" if the user named its address.
     secured: its manager was asked over TLS.
     """
@@ -88,8 +89,7 @@ class Answered(Generic[T]):
     wrong: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Servers:
+class Servers(Struct, frozen=True):
     """The servers that a command asks.
 
     name: the address of the server, or of the manager. pool: what the manager said. whole: these

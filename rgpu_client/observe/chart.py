@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_client.observe.colours import COLOURS, colours_of
 from rgpu_client.observe.usage import fewer
@@ -31,8 +32,7 @@ _TICKS = (
 _MOST_TICKS = 9
 
 
-@dataclass(frozen=True, slots=True)
-class Plot:
+class Plot(Struct, frozen=True):
     """The place of a panel, and its mapping from a step and a share to pixels."""
 
     usage: Usage
@@ -54,8 +54,7 @@ class Plot:
         return self.top + self.height * (1 - min(max(share, 0.0), 1.0))
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """The content of the picture.
 
     by_lease: one line for each lease, and else one for each tenant. tenant: only this tenant; "":

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 from rgpu_client.observe.ink import Ink, clip, cut, pad, visible
 from rgpu_common.tables import format_time
@@ -35,8 +36,7 @@ _IDLE_PPM = 20_000
 _MIN_BAR = 12
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """How the screen is drawn.
 
     server: the address of the server, or of the cluster's manager. sort: one of SORTS. notice: a
@@ -51,8 +51,7 @@ class View:
     notice: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """A column of the table.
 
     cells: its width; 0: the bar, which takes the rest. from_width: the terminal's least width for

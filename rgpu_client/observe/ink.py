@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from rgpu_common.units import PPM
 
@@ -20,8 +21,7 @@ _NO_CELL = frozenset({"Cc", "Cf", "Zl", "Zp"})
 _JOINED_VOWELS = frozenset(map(chr, range(0x1160, 0x1200)))
 
 
-@dataclass(frozen=True, slots=True)
-class Ink:
+class Ink(Struct, frozen=True):
     """colour: escape codes may be written.  fine: the terminal shows Unicode."""
 
     colour: bool = True

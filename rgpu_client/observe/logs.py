@@ -7,8 +7,9 @@ import json
 import os
 import sys
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from rgpu_client.cluster.servers import add_servers, servers_of
 from rgpu_common.command import OK, Command

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref, c_uint, c_ulonglong
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_common.errors import ServerError
 
@@ -19,8 +20,7 @@ _TEXT_BYTES = 256
 _TRIES = 4  # a process may come between the two calls that list processes
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(Struct, frozen=True):
     """A process with a session in the lease."""
 
     pid: int
@@ -28,8 +28,7 @@ class Process:
     memory_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(Struct, frozen=True):
     """A device of the lease. None: the node does not say. Watts and degrees are of the whole
     device, `utilization_percent` is the lease's own part of the last second.
     """
@@ -50,8 +49,7 @@ class Card:
     processes: tuple[Process, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """cuda: as "13.0"."""
 
     driver: str | None

@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from rgpu_client.cluster.servers import add_servers, only_server, servers_of
 from rgpu_client.observe.nvml import LIBRARY, Card, Node, Process, look
@@ -55,7 +57,7 @@ def _smi(arguments: argparse.Namespace) -> int:
         _print(arguments, _detailed(found.node, servers), whole=True)
         return OK
     if arguments.json:
-        print(json.dumps(answers.plain(lambda found: asdict(found.node)), indent=2))
+        print(json.dumps(answers.plain(lambda found: to_builtins(found.node)), indent=2))
         return answers.complain()
     tables = [_table(found.node, server.node, whole=True) for server, found in answers]
     print("\n\n".join(tables))
@@ -63,7 +65,9 @@ def _smi(arguments: argparse.Namespace) -> int:
 
 
 def _print(arguments: argparse.Namespace, node: Node, *, whole: bool = False) -> None:
-    print(json.dumps(asdict(node), indent=2) if arguments.json else _table(node, "", whole=whole))
+    print(
+        json.dumps(to_builtins(node), indent=2) if arguments.json else _table(node, "", whole=whole)
+    )
 
 
 def _table(node: Node, name: str, *, whole: bool) -> str:

@@ -12,8 +12,9 @@ import termios
 import time
 import tty
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from rgpu_client.cluster.servers import add_servers, servers_of
 from rgpu_client.observe.frame import SORTS, View, frame, report

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_common.units import PPM
 
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
 OTHERS = "others"
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """A tenant or a lease on a device. The name is unique on the device.
 
     Each tuple has one value for each step; shares are fractions. present: whether there was a lease
@@ -43,8 +43,7 @@ class Line:
         return sum(there) / len(there) if there else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Lines over the same steps. start: seconds since 1970. step: length of a step in seconds."""
 
     start: float

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from rgpu_cluster.core.card import CardId
@@ -11,8 +12,7 @@ if TYPE_CHECKING:
     from rgpu_cluster.core.request import Request
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(Struct, frozen=True):
     """Ask the daemon of a node for the lease. The same id and attempt again is the same lease.
 
     first_place: the place of the first of these cards among all cards of the request.
@@ -25,8 +25,7 @@ class Grant:
     first_place: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Revoke:
+class Revoke(Struct, frozen=True):
     """Tell the daemon of a node that the lease ends.
 
     The daemon refuses later grants of this attempt and of earlier ones, so a grant that is still
@@ -39,8 +38,7 @@ class Revoke:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Resize:
+class Resize(Struct, frozen=True):
     """Tell the daemon of a node how large a lease is now. It never goes below what programs use.
 
     number: later than that of every earlier change of this lease.
@@ -54,8 +52,7 @@ class Resize:
     memory_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Announced:
+class Announced(Struct, frozen=True):
     """Note that a lease ends soon, because a tenant is owed what it borrowed; and when it ended.
 
     seconds: until then. owner: whose request gets the room. over: it ends now.
@@ -68,8 +65,7 @@ class Announced:
     over: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Abandon:
+class Abandon(Struct, frozen=True):
     """Tell the daemon of a node that the client has gone: leases end for which no program has come.
 
     There is no answer. The node's next report tells what is left.
@@ -80,16 +76,14 @@ class Abandon:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """Tell the client where its cards are. All daemons have granted."""
 
     id: str
     decision: Decision
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """Tell the client its place in line, from 1, and why it waits."""
 
     id: str
@@ -97,8 +91,7 @@ class Waiting:
     refusal: Refusal | None
 
 
-@dataclass(frozen=True, slots=True)
-class Denied:
+class Denied(Struct, frozen=True):
     """Tell the client that its request cannot be met."""
 
     id: str
@@ -106,24 +99,21 @@ class Denied:
     refusal: Refusal | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """Note that a placed request has lost a node. Its session ends by itself."""
 
     id: str
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """Note that a placed request has ended: its daemon has its lease no more."""
 
     id: str
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refresh:
+class Refresh(Struct, frozen=True):
     """Ask the agent of a node for a full report: its daemon refused what the pool says it has, or
     the pool has forgotten the node.
     """

@@ -8,9 +8,10 @@ lease, because it might have granted one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from rgpu_cluster.core.actions import Abandon, Grant
 
@@ -32,8 +33,7 @@ class Stage(Enum):
     UNDOING = "undoing"
 
 
-@dataclass(slots=True)
-class Booking:
+class Booking(Struct):
     """One request that has cards.
 
     waiting_for: nodes whose daemons have to answer: with a grant (PENDING), or that the lease is

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from rgpu_common.mig import full_name
 from rgpu_common.units import PPM
@@ -19,8 +20,7 @@ class CardId(NamedTuple):
         return f"{self.node}/{self.ordinal}"
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(Struct, frozen=True):
     """One GPU, or one MIG slice of a GPU, as its node reports it.
 
     memory_bytes: all of its memory.
@@ -46,8 +46,7 @@ class Card:
         return full_name(self.model, self.mig)
 
 
-@dataclass(frozen=True, slots=True)
-class Labels:
+class Labels(Struct, frozen=True):
     """What a request asks of its neighbours on a card (KubeShare's words).
 
     affinity: only on a card whose leases have the same word, or on an idle card.
@@ -60,8 +59,7 @@ class Labels:
     exclusion: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Struct, frozen=True):
     """What leases take of a card. Two cards with equal loads are equally good for any request.
 
     used_ppm: the guaranteed shares of the leases. Time that is lent counts as free here, because
@@ -90,8 +88,7 @@ class Load:
 IDLE = Load()
 
 
-@dataclass(frozen=True, slots=True)
-class Elastic:
+class Elastic(Struct, frozen=True):
     """Between what a lease may shrink, and what it asked for."""
 
     least_ppm: int
@@ -100,8 +97,7 @@ class Elastic:
     wanted_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(Struct, frozen=True):
     """What one lease has of one card.
 
     attempt: which placement of the request this is, counted by the manager. elastic: None: it never

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rgpu_cluster.core.filters import Reason
 from rgpu_common.units import PPM
@@ -17,8 +19,7 @@ if TYPE_CHECKING:
     from rgpu_cluster.core.score import Score
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A place that was possible.
 
     cards: the cards that would be taken. equal: how many more cards were as good.
@@ -37,8 +38,7 @@ Rejected = tuple[Reason, int]
 """Why the cards of one class could not take a request, and how many they are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Excluded:
+class Excluded(Struct, frozen=True):
     """All cards that could not take a request for one reason."""
 
     reason: Reason
@@ -57,8 +57,7 @@ def excluded(rejected: Iterable[Rejected]) -> tuple[Excluded, ...]:
     return tuple(Excluded(Reason[name], count, classes[name]) for name, count in ordered if count)
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """A place for the request, the best alternatives, and what was excluded.
 
     generation: that of the pool for which the decision holds.
@@ -71,8 +70,7 @@ class Decision:
     rejected: tuple[Rejected, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """No place for the request now. possible: an empty pool could take it, so waiting may help.
     each: of several alternatives, why there is no place for each, in their order.
     """

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from rgpu_cluster.core.request import Request
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReported:
+class NodeReported(Struct, frozen=True):
     """A node's agent sent its cards and all leases of its daemon.
 
     The node's generation grows with every change of the daemon's leases, so a report tells of all
@@ -28,23 +28,20 @@ class NodeReported:
     held: Mapping[CardId, tuple[Holding, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeBeat:
+class NodeBeat(Struct, frozen=True):
     """A node's agent is alive, and nothing has changed since this generation."""
 
     name: str
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCut:
+class NodeCut(Struct, frozen=True):
     """The connection to a node's agent has ended. It may come back within a moment."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """A client asks for cards. The same id again is the same request.
 
     wait: it waits in line if there is no room. waited_ns: how long it has waited already, for
@@ -62,29 +59,25 @@ class Asked:
     others: tuple[Request, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class QuotasSet:
+class QuotasSet(Struct, frozen=True):
     """The operator has changed the quotas; these are all of them, by tenant."""
 
     of_tenant: Mapping[str, TenantQuota]
 
 
-@dataclass(frozen=True, slots=True)
-class Withdrawn:
+class Withdrawn(Struct, frozen=True):
     """A client gave up, or its program has ended."""
 
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(Struct, frozen=True):
     """A client that knows its place has gone: its program runs, or will never come."""
 
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(Struct, frozen=True):
     """A daemon granted the lease. generation: that of its node with this lease."""
 
     id: str
@@ -103,8 +96,7 @@ class Ground(Enum):
     FORBIDDEN = "forbidden"
 
 
-@dataclass(frozen=True, slots=True)
-class GrantFailed:
+class GrantFailed(Struct, frozen=True):
     """A daemon refused the lease, or did not answer.
 
     certain: the daemon said no, so it has no such lease; otherwise it may have one.
@@ -118,8 +110,7 @@ class GrantFailed:
     ground: Ground = Ground.ROOM
 
 
-@dataclass(frozen=True, slots=True)
-class Revoked:
+class Revoked(Struct, frozen=True):
     """A daemon says that it has no lease of this id, and will grant none for this attempt or an
     earlier one.
     """
@@ -129,8 +120,7 @@ class Revoked:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Resized:
+class Resized(Struct, frozen=True):
     """A daemon says how large a lease is after an order. there: it has the lease.
 
     generation: that of its node with this size.
@@ -147,8 +137,7 @@ class Resized:
     there: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class PathMeasured:
+class PathMeasured(Struct, frozen=True):
     """An agent measured a path of one class."""
 
     client: End
@@ -156,8 +145,7 @@ class PathMeasured:
     figures: Figures
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time has passed."""
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from rgpu_cluster.core import filters
 from rgpu_cluster.core.domains import Taken, bounds_of

@@ -9,8 +9,9 @@ nothing is not looked at again. It counts its steps and gives up after MOST_STEP
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 from rgpu_cluster.core import filters
 from rgpu_cluster.core.card import load_with
@@ -33,8 +34,7 @@ MOST_STEPS = 6_000
 MOST_CARDS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """One card. load: what is on it at least. usable: which shapes may be on it, and whether they
     reserve bandwidth of its node there. bandwidth_bps: what of that is free; None: it is unknown.
     """

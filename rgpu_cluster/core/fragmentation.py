@@ -12,9 +12,10 @@ strands no card, so only cards are counted here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from rgpu_common.units import PPM
 
@@ -33,8 +34,7 @@ class Shape(NamedTuple):
 
 # Equal to itself alone: `gradient` looks it up for each class of cards, and a hash of all shapes
 # costs more than the rest of the look.
-@dataclass(frozen=True, slots=True, eq=False)
-class Mix:
+class Mix(Struct, frozen=True, eq=False):
     """The shapes of recent requests, each with its part of all requests in ppm."""
 
     shapes: tuple[tuple[Shape, int], ...]

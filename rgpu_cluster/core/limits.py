@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 SECOND = 1_000_000_000
 # No request is placed, and no lease resized, so often. A node that says so has made the number up,
@@ -10,8 +10,7 @@ SECOND = 1_000_000_000
 MOST_COUNTED = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Times in ns.
 
     silence_ns: a node whose agent is silent for so long is lost. grant_ns: a daemon that has not

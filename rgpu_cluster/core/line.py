@@ -12,9 +12,13 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rgpu_common.crowds import Crowds
 
@@ -39,7 +43,7 @@ def shape_of(request: Request) -> Request:
     A line is tried again after each change, and asks this of the same requests. Making one, which
     checks it, takes longer than finding it.
     """
-    return replace(request, id="-", tenant="-")
+    return replace(request, id="-", tenant="-", name="")
 
 
 class Key(NamedTuple):
@@ -52,8 +56,7 @@ class Key(NamedTuple):
     passing: frozenset[str]
 
 
-@dataclass(slots=True, eq=False)
-class Group:
+class Group(Struct, eq=False):
     """Requests that only age tells apart.
 
     order: since_ns, number and id of each, the oldest first. tried: the state in which they did not
@@ -61,7 +64,7 @@ class Group:
     """
 
     key: Key
-    order: list[tuple[int, int, str]] = field(default_factory=list)
+    order: list[tuple[int, int, str]] = msgspec.field(default_factory=list)
     tried: tuple[int, ...] = ()
     refusal: Refusal | None = None
 

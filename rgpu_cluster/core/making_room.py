@@ -8,9 +8,10 @@ fewest that suffice.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import chain, combinations, islice
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from rgpu_cluster.core.card import load_of
 from rgpu_cluster.core.fitting import MOST_CARDS, Slot, fit

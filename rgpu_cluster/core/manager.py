@@ -11,7 +11,7 @@ report. So a manager that is killed loses nothing that a report and its clients 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from rgpu_cluster.core import events as ev
 from rgpu_cluster.core.actions import Action, Denied, Ended, Lost, Placed, Refresh, Revoke

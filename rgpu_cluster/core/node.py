@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct, field
 
 from rgpu_cluster.core.errors import PoolError
 
@@ -15,8 +16,7 @@ MAX_CARDS_PER_NODE = 128
 STALE = "stale"
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """One GPU node.
 
     generation: grows with every report of the node's agent, also over restarts of the agent.

@@ -7,8 +7,10 @@ program waits for the network for each second of device time; here in integers, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rgpu_common.units import PPM
 
@@ -38,8 +40,7 @@ class End(NamedTuple):
     nic: str
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(Struct, frozen=True):
     """What netprobe measured: times in ns, rates in bytes and messages a second."""
 
     round_trip_ns: int
@@ -56,8 +57,7 @@ SAME_RACK = Figures(60_000, 20_000, 1_100_000_000, 1_100_000_000, 1_000_000)
 OTHER_RACK = Figures(250_000, 80_000, 600_000_000, 600_000_000, 1_000_000)
 
 
-@dataclass(frozen=True, slots=True)
-class Predicted:
+class Predicted(Struct, frozen=True):
     """The cost of a path for a program.
 
     slowdown_ppm: time spent on the network for each second of device time.

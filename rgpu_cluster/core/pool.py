@@ -7,8 +7,9 @@ node's report replaces what the pool thought about that node.
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from rgpu_cluster.core.card import Holding, Load, load_of, size_of
 from rgpu_cluster.core.classes import HEADROOM_STEPS, Classes, State, kind_of

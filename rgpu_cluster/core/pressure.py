@@ -7,9 +7,10 @@ tenants beyond their quotas shrink whatever their priority, and end if that is n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain, combinations, islice
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 from rgpu_cluster.core import filters
 from rgpu_cluster.core.card import load_of
@@ -42,8 +43,7 @@ class Give(NamedTuple):
     ends: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Struct, frozen=True):
     """One card, how far it is, and what leases on it give. No gives: the card has room already."""
 
     card: CardId
@@ -53,8 +53,7 @@ class Way:
     harm: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """Who may be asked.
 
     busy: leases that give way to somebody else already. beyond: whether a tenant has more than its

@@ -6,9 +6,11 @@ smaller, or gone. Until then the request has a claim on its cards, so that nobod
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rgpu_cluster.core.actions import Announced, Refresh, Resize
 from rgpu_cluster.core.book import Booking, Stage
@@ -39,8 +41,7 @@ if TYPE_CHECKING:
 _NOBODY = Rules(beyond=lambda tenant, gone: False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
+class _Order(Struct, frozen=True):
     number: int
     since_ns: int
     old: Holding

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import IntEnum
+
+from msgspec import Struct, field
 
 from rgpu_cluster.core.card import Elastic, Holding, Labels
 from rgpu_cluster.core.errors import RequestError
@@ -32,8 +33,7 @@ class Mode(IntEnum):
         return self.name.lower()
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Struct, frozen=True):
     """What a program sends for each second of device time that it uses.
 
     calls: commands posted without waiting. syncs: waits for an answer.
@@ -45,8 +45,7 @@ class Profile:
     down_bytes: int = 2 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(Struct, frozen=True):
     """Where the program runs. node: "" if it is not on a node of the pool."""
 
     node: str = ""
@@ -54,8 +53,7 @@ class Client:
     nic: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """What one run asks for.
 
     id: names the request for ever; the same id is the same request.
@@ -78,7 +76,7 @@ class Request:
         that size.
     kept: its leases do not end with a program; they are kept alive by others.
     come_seconds: how long its leases wait for a program; 0: as long as usual.
-    name: what people call it. It decides nothing, so requests of different names may be equal.
+    name: what people call it. It decides nothing.
     """
 
     id: str
@@ -110,7 +108,7 @@ class Request:
     least_bytes: int | None = None
     reserve_seconds: int = 0
     kept: bool = False
-    name: str = field(default="", compare=False)
+    name: str = ""
     come_seconds: int = 0
 
     def __post_init__(self) -> None:

@@ -9,8 +9,10 @@ Each weight is in ppm, so a weight of PPM counts a term as it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from rgpu_cluster.core.classes import HEADROOM_STEPS
 from rgpu_cluster.core.fragmentation import USUAL, Free, Mix, gradient
@@ -29,8 +31,7 @@ RANK_PPM = 10_000
 _BORROWER_FRAGMENTS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(Struct, frozen=True):
     """How much each term counts, in ppm of itself."""
 
     network: int = PPM
@@ -55,8 +56,7 @@ PRESETS = {
 """The named weights. `fgd` is the default."""
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(Struct, frozen=True):
     """The terms of one candidate, each already weighted."""
 
     network: int
@@ -71,7 +71,7 @@ class Score:
 
     def __add__(self, other: Score) -> Score:
         return Score(
-            *(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)),
+            *(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)),
         )
 
     @property

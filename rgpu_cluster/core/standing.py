@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from rgpu_cluster.core.quotas import OTHERS, Quotas, TenantQuota, largest_cards, wish_of
 from rgpu_cluster.core.usage import Use, use_of
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
     from rgpu_cluster.core.pool import Pool
 
 
-@dataclass(slots=True)
-class Standing:
+class Standing(Struct):
     """reserved: the part of what it has. waits: what its requests in line ask for."""
 
     quota: TenantQuota

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from rgpu_cluster.core import filters
 from rgpu_cluster.core.decision import Decision, Refusal
@@ -164,7 +165,7 @@ def _ease(entry: Entry) -> tuple[int, int, int, int]:
 def _could_fit(pool: Pool, requests: Sequence[Request], paths: Paths) -> bool:
     """Returns False if even an empty pool is too small for the gang. True is not certain."""
     wanted, taken = sum(request.cards for request in requests), Taken(bounds_of(requests))
-    kinds = {replace(r, id="-", tenant="-", cards=1, max_per_node=0, max_per_rack=0,
+    kinds = {replace(r, id="-", tenant="-", name="", cards=1, max_per_node=0, max_per_rack=0,
                      max_per_zone=0, one_node=False) for r in requests}  # fmt: skip
     for node in pool.nodes():
         usable = [request for request in kinds if could_use(node, request, paths)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_cluster.core.card import gpu_ppm
 from rgpu_common.units import PPM
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from rgpu_cluster.core.card import Card, CardId, Holding
 
 
-@dataclass(slots=True)
-class Use:
+class Use(Struct):
     """What a tenant has, or asks for."""
 
     share_ppm: int = 0

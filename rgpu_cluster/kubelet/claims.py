@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rgpu_cluster.kubelet.errors import PrepareError
 from rgpu_cluster.kubernetes.names import DRIVER
@@ -20,8 +21,7 @@ _CARD = re.compile(r"gpu-(0|[1-9][0-9]{0,5})")
 _UID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?")
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimName:
+class ClaimName(Struct, frozen=True):
     """A ResourceClaim, as the kubelet names it."""
 
     namespace: str
@@ -32,8 +32,7 @@ class ClaimName:
         return f"claim {self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """One device of a claim. request: without the name of a sub-request."""
 
     request: str
@@ -48,8 +47,7 @@ class Part:
         return int(found[1]) if found else None
 
 
-@dataclass(frozen=True, slots=True)
-class Allocated:
+class Allocated(Struct, frozen=True):
     """A claim with its devices of our driver, in the order of the allocation. pods, pod_names: the
     UIDs and the names of the pods that it is reserved for.
     """

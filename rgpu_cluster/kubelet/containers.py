@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rgpu_client.device_names import DeviceName, parse_devices
 from rgpu_client.settings import SEND_PTX
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 LIBRARY, CREDENTIALS = "/opt/rgpu/lib", "/opt/rgpu/credentials"
 
 
-@dataclass(frozen=True, slots=True)
-class Folders:
+class Folders(Struct, frozen=True):
     """Folders of this node. authorities: the credentials' folder has a file of authorities."""
 
     library: str

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from rgpu_client.device_names import parse_devices
 from rgpu_cluster.kubelet.errors import PrepareError
@@ -35,8 +37,7 @@ _TRIES, _PAUSE_SECONDS = 20, 0.5
 _SILENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
-@dataclass(frozen=True, slots=True)
-class Credential:
+class Credential(Struct, frozen=True):
     """What opens sessions of a claim on one GPU node. token: "": the pod shows its own. expires: in
     seconds since 1970. server, lease, device: RGPU_SERVER, RGPU_LEASE and RGPU_DEVICE.
     """

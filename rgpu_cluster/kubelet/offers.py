@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rgpu_cluster.kubernetes.names import DRIVER
 
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
     Content = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """What a GPU node says of itself.
 
     server: the address of its server for programs. agent: the address at which its agent gives

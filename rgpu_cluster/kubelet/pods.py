@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rgpu_cluster.kubelet.errors import PrepareError
 
@@ -18,8 +19,7 @@ _ROOT = 0
 _KINDS = ("initContainers", "containers")
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(Struct, frozen=True):
     """How the containers of this node use a claim.
 
     user: the numeric user of all of them. by_request: each of them names one request of the claim,
@@ -33,8 +33,7 @@ class Use:
     tokens: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _User:
+class _User(Struct, frozen=True):
     """One container that names the claim. requests: those that it names; "" is the whole claim.
     others: the other claims on our driver that it names. user: None: that of its image.
     """

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rgpu_cluster.kubelet import cdi
 from rgpu_cluster.kubelet.claims import allocated, check_uid
@@ -30,8 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("rgpu.node-plugin")
 
 
-@dataclass(frozen=True, slots=True)
-class ForContainers:
+class ForContainers(Struct, frozen=True):
     """One device of a claim, and what the container runtime adds for it."""
 
     request: str
@@ -41,8 +42,7 @@ class ForContainers:
     cdi_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(Struct, frozen=True):
     """node: the name of this node. library: its folder with the driver library."""
 
     node: str

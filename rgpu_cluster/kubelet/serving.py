@@ -6,11 +6,11 @@ import asyncio
 import logging
 import os
 import signal
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc.aio
+from msgspec import Struct
 
 from rgpu_client.program_environment import library_path
 from rgpu_cluster.kubelet.api import dra_pb2_grpc, registration_pb2_grpc
@@ -39,8 +39,7 @@ log = logging.getLogger("rgpu.node-plugin")
 _GRACE_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class PluginOptions:
+class PluginOptions(Struct, frozen=True):
     """The options of `rgpu node-plugin`."""
 
     node: str

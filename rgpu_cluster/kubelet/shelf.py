@@ -18,8 +18,10 @@ import json
 import logging
 import os
 import shutil
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from rgpu_cluster.kubelet.claims import ClaimName, is_uid
 from rgpu_cluster.kubelet.credentials import Credential
@@ -35,8 +37,7 @@ _RECORD = "claim.json"
 _FORMAT = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Struct, frozen=True):
     """The credential of a claim for one GPU node. agent: who gave it; "": nobody. asked: when, in
     seconds since 1970. credential: without its token, if it was read from a file.
     """
@@ -47,8 +48,7 @@ class Held:
     credential: Credential
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Struct, frozen=True):
     """A claim that is prepared. user: who may read its credentials."""
 
     claim: ClaimName

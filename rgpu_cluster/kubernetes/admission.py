@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rgpu_cluster.core.errors import RequestError
 from rgpu_cluster.kubernetes.injection import with_gate, with_token, with_variables
@@ -47,8 +48,7 @@ class Way(Enum):
     EXTENDER = "extender"
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
+class Review(Struct, frozen=True):
     """An AdmissionReview's question. dry_run: nothing may be written."""
 
     uid: str
@@ -57,8 +57,7 @@ class Review:
     dry_run: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """What becomes of a pod. templates: the ResourceClaimTemplates that it needs, by name."""
 
     patch: Sequence[Mapping[str, Any]]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rgpu_client.device_names import DeviceName
 from rgpu_cluster.core.request import Mode
@@ -32,8 +33,7 @@ if TYPE_CHECKING:
 _CORE_PPM = PPM // 100
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where one card of a claim is. server: the address for programs. rack: that of its node."""
 
     node: str

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from lightkube.models.coordination_v1 import LeaseSpec
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.coordination_v1 import Lease
+from msgspec import Struct
 
 from rgpu_cluster.kubernetes.api import CALL_ERRORS, code_of, sentence_of
 
@@ -33,8 +33,7 @@ RETRY_SECONDS = 2.0
 _NOT_FOUND, _CONFLICT = 404, 409
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """What a Lease says. holder: "" if nobody has it. version: changes with every write."""
 
     holder: str

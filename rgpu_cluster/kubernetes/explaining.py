@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lightkube.resources.core_v1 import Pod
 from lightkube.resources.resource_v1 import ResourceClaim
+from msgspec import Struct
 
 from rgpu_cluster.kubernetes.allocation import allocated
 from rgpu_cluster.kubernetes.api import CALL_ERRORS, code_of, open_client, sentence_of
@@ -28,8 +28,7 @@ _NOT_FOUND = 404
 _MOST_TEXT = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """A pod or a claim. lines: what is said of it. request: the id that it has for the manager; "":
     the manager decides nothing for it.
     """

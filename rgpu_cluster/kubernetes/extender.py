@@ -6,8 +6,9 @@ program there, so a node without cards is as good as its path to one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from rgpu_cluster.core.decision import Decision, Refusal
 from rgpu_cluster.core.errors import RequestError
@@ -32,8 +33,7 @@ MOST_SCORE = 10
 _MOST_NODES = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Extending:
+class Extending(Struct, frozen=True):
     """units: how the cluster counted before. farthest: how far a card may be from its pod."""
 
     units: Options = field(default_factory=Options)
@@ -41,8 +41,7 @@ class Extending:
     weights: Weights = field(default_factory=lambda: PRESETS["fgd"])
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """What the scheduler asks about a pod. nodes: whole nodes by name, if it sends them."""
 
     pod: Mapping[str, Any]
@@ -50,8 +49,7 @@ class Question:
     nodes: Mapping[str, Mapping[str, Any]] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(Struct, frozen=True):
     """The pod that is to run on a node."""
 
     namespace: str

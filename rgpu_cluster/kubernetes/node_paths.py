@@ -7,8 +7,10 @@ nodes there are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rgpu_cluster.core.paths import End, Figures
 from rgpu_cluster.kubernetes.times import seconds_of, written
@@ -42,8 +44,7 @@ class Usual(NamedTuple):
     down_rate: int
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One class of paths. server: the other end. measured_at: seconds since 1970. usual: None
     before the agent has taken the row.
     """

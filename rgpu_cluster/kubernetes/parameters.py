@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from rgpu_cluster.core.card import Labels
 from rgpu_cluster.core.errors import RequestError
@@ -31,8 +32,7 @@ PROFILES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
+class Parameters(Struct, frozen=True):
     """What a claim asks for beside the capacities of a card. The fields are those of
     `rgpu_cluster.core.Request`.
     """
@@ -204,7 +204,7 @@ _WORDS = {
     "--max-per-zone": "maxPerZone",
     "--across-nodes": "oneNode: false",
 }
-_LABELS = frozenset(one.name for one in fields(Labels))
+_LABELS = frozenset(Labels.__struct_fields__)
 _MODES = {mode.word: mode for mode in Mode}
 # The field of a GpuRequest -> the field of Parameters or Labels, and what reads it.
 _FIELDS: dict[str, tuple[str, Callable[[Any], Any]]] = {

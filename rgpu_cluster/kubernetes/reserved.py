@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rgpu_cluster.kubernetes.names import RESERVE_UNTIL
 from rgpu_cluster.kubernetes.views import is_reserved, reserved_until
@@ -17,8 +18,7 @@ Key = tuple[str, str]
 Rank = tuple[bool, str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """How many reservations a namespace may have, and for how long."""
 
     most: int = 16

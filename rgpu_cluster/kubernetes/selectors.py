@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rgpu_cluster.core.errors import RequestError
 from rgpu_cluster.kubernetes.names import CARD, DRIVER, GROUP
@@ -25,8 +26,7 @@ _PRESENCE = re.compile(r"""\s*(!?)\s*\(?\s*["']mig["']\s+in\s+""" + _ATTRIBUTES 
 _SELECTABLE = ("model", "pool", "mig")
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """Which cards a claim wants; "" for any, with `mig` for whole GPUs."""
 
     model: str

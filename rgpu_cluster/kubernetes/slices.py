@@ -6,9 +6,10 @@ All here is pure. A device is the JSON object that stands in a ResourceSlice.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rgpu_cluster.kubernetes import names
 from rgpu_cluster.kubernetes.names import MEMORY_STEP
@@ -46,8 +47,7 @@ class Reach(Enum):
     NODE = "node"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where the devices are offered.
 
     node: the GPU node, which is also the name of the pool. zone: for Reach.ZONE. agent: the address

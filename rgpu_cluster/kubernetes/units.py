@@ -7,9 +7,11 @@ docs/how-to/migrating.md with examples.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rgpu_cluster.core.errors import RequestError
 from rgpu_cluster.core.request import Client, Mode
@@ -35,8 +37,7 @@ _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _UNITS |= {f"{unit}i": 1024**n for n, unit in enumerate("KMGT", 1)}
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """What a pod asks for.
 
     asked: a description for each container that asks for cards.

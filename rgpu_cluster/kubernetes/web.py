@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import json
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import h11
+from msgspec import Struct
 
 from rgpu_cluster.core.errors import PlacementError
 from rgpu_common.http1 import next_event
@@ -28,8 +28,7 @@ log = logging.getLogger("rgpu.kubernetes.web")
 HEALTH = "/healthz"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What callers may use.
 
     body_bytes, head_bytes: of one question. callers: connections at one time; later ones are closed

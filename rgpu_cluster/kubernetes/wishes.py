@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from math import ceil
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rgpu_cluster.core.errors import RequestError
 from rgpu_cluster.core.request import Client, Mode, Request
@@ -32,8 +33,7 @@ _UNITS: dict[str | None, Decimal] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(Struct, frozen=True):
     """What a claim asks for, or one of its alternatives, as the core takes it.
 
     name: that of the claim's one request, with an alternative `request/alternative`. mode: how far

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from rgpu_cluster.core.events import PathMeasured
 from rgpu_cluster.core.paths import MOST_MEASURED, End

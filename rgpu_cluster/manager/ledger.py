@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_common.crowds import FairStore
 
@@ -17,8 +18,7 @@ MOST_DECISIONS = 4096
 MOST_EVENTS = 2048
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """One thing that happened. at: seconds since 1970. tenant: whose request it was, or "". name:
     what people call the request.
     """
@@ -33,8 +33,7 @@ class Event:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(Struct, frozen=True):
     """The last decision about a request.
 
     at: seconds since 1970. attempt: how often the request was placed.

@@ -6,7 +6,6 @@ python -m rgpu_cluster.manager.page docs/reference/manager.md
 from __future__ import annotations
 
 import sys
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from rgpu_cluster.core.filters import Reason
@@ -70,7 +69,7 @@ def _keys() -> Iterable[tuple[str, ...]]:
 
 
 def _terms() -> list[str]:
-    return [field.name for field in fields(Weights)]
+    return list(Weights.__struct_fields__)
 
 
 def _presets() -> Iterable[tuple[str, ...]]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 from rgpu_common.clusters import MAX_RESERVE_SECONDS
 from rgpu_common.crowds import FairStore
@@ -35,8 +36,7 @@ class Part(NamedTuple):
     until: float
 
 
-@dataclass(slots=True)
-class Reservation:
+class Reservation(Struct):
     """parts: by node. cards: how many it has in all. released: its tenant ended it."""
 
     id: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_cluster.core.node import MAX_CARDS_PER_NODE
 from rgpu_common.units import MAX_BYTES, PPM
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from rgpu_common.v1 import agent_pb2
 
 
-@dataclass(frozen=True, slots=True)
-class CardUse:
+class CardUse(Struct, frozen=True):
     """What programs use of one card. lent_ppm: the device time beyond guaranteed shares."""
 
     used_ppm: int = 0

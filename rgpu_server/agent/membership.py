@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_common.clusters import manager_endpoint
 from rgpu_common.endpoints import TcpEndpoint, UcxEndpoint
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
     from rgpu_server.devices import Inventory
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
+class Membership(Struct, frozen=True):
     """The parts of a server that the agent works with. server: the server's identity."""
 
     conductor: Conductor

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from rgpu_common.clusters import (
     AGENT_ATTEMPT,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from netprobe.identity import machine_name, read_boot_id
 from netprobe.netdev import SOFTWARE, net_devices
@@ -30,8 +31,7 @@ _MOST_NETWORK_DEVICES = 64
 _NETWORK_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Struct, frozen=True):
     """What does not change while the server runs.
 
     server: the server's identity. address: for programs.

@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import json
 import re
-from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from rgpu_common.arrays.messages import Tag
 from rgpu_server.arrays.library import NotOfferedError, Slot
@@ -36,8 +37,7 @@ _SUBSCRIPTS: Final = re.compile(r"[A-Za-z., >\-]{0,256}")
 _FREE_TEXT: Final = {"kernel.compile": frozenset({"source", "name", "options"})}
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """A function that is offered.
 
     module, name: where it is in CuPy; the module `rgpu` is this package. parameters: the names of

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_void_p
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rgpu_server.arrays.memory import DeviceFunctions
 
@@ -51,8 +52,7 @@ class DeviceError(RuntimeError):
         self.result = result
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """A parameter of a kernel: where it lies among the others, and its size, in bytes."""
 
     offset: int

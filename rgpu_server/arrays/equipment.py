@@ -6,9 +6,10 @@ import contextlib
 import ctypes
 import logging
 import os
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rgpu_common.arrays.seams import Seam
 from rgpu_common.errors import MissingPartError
@@ -38,8 +39,7 @@ _ROWS = 512
 COMPILER_FD = "RGPU_EMU_COMPILER_FD"
 
 
-@dataclass(frozen=True, slots=True)
-class Equipment:
+class Equipment(Struct, frozen=True):
     """library: what executes operations. gate: when it may."""
 
     library: Library

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
 
 from rgpu_server.arrays.library import NotOfferedError, Operation
 
@@ -35,8 +35,7 @@ _OPTIONS: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """A kernel's source that was checked.
 
     text: CUDA C++. name: of the kernel. options: the compiler's. expressions: the name again, if it

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +25,7 @@ class NotOfferedError(Exception):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """A place in a template's arguments that gets its value with each run.
 
     kind: a `Tag` that begins with SLOT. dtype: of a SLOT_SCALAR.
@@ -35,8 +35,7 @@ class Slot:
     dtype: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """An operation that is offered.
 
     call: executes it. changes: the positions of arguments, and the names of keywords, that it

@@ -11,8 +11,9 @@ import ctypes
 import functools
 import importlib
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rgpu_common.parts import native_library
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 _POINTER = ctypes.c_void_p
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceFunctions:
+class DeviceFunctions(Struct, frozen=True):
     """Where memory comes from: the addresses of a device library's functions, and a context.
 
     allocate, release: cuMemAlloc_v2 and cuMemFree_v2. make_current: cuCtxSetCurrent, because arrays
@@ -36,8 +36,7 @@ class DeviceFunctions:
     context: int
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(Struct, frozen=True):
     """used: bytes of the blocks in use. charged: that, and what is kept for later blocks. blocks:
     how many are in use.
     """

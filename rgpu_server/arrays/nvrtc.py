@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,8 +27,7 @@ class SourceError(Exception):
     """The compiler refuses the source. The text is its log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(Struct, frozen=True):
     """code: PTX, which ends with a zero byte, or a device's code. names: what it calls each name
     expression. log: the warnings.
     """

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rgpu_server.arrays.kernel_sources import KernelOperations
 from rgpu_server.arrays.modules import Modules
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from rgpu_server.arrays.source_compiler import SourceCompiler
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(Struct, frozen=True):
     """A kernel that can be launched.
 
     name: as the client named it. attributes: by CuPy's names. function: CuPy's. module: has it.

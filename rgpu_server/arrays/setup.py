@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(Struct, frozen=True):
     """The session of a worker.
 
     ordinal: of the device in its library. grants_fd, usage_fd: the two files of the lease's page;

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rgpu_common.arrays.messages import MOST_DEPTH, MOST_ITEMS, Tag
 from rgpu_server.arrays.library import NotOfferedError, Slot
@@ -24,8 +25,7 @@ class MalformedError(ValueError):
     """The client sent what no correct client sends. The session ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(Struct, frozen=True):
     """An operation that is ready to run.
 
     slots: in the order in which a run gives their values. outputs: how many results it has; -1: not

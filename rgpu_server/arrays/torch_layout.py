@@ -7,9 +7,10 @@ asking. So a result whose strides differ is copied into the layout that the clie
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rgpu_common.arrays.messages import MOST_DIMENSIONS, MOST_ID, MOST_ITEMS
 from rgpu_server.arrays.library import NotOfferedError
@@ -22,8 +23,7 @@ torch: Any = import_module("torch")
 _MOST_BYTES = 1 << 46
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """dtype, and sizes and strides in elements, of one result."""
 
     dtype: Any
@@ -64,8 +64,7 @@ class Layout:
         return 0 in self.shape or all(n == 1 or a == b for n, a, b in rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Layouts:
+class Layouts(Struct, frozen=True):
     """The layouts of an operation's results. None stands for a result that is not defined.
 
     size: the bytes of all of them.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rgpu_common.arrays.messages import MOST_DIMENSIONS, Tag
 from rgpu_server.arrays.library import NotOfferedError, Operation, Slot
@@ -25,8 +26,7 @@ _BLOCK = 624
 _MOST_STORAGE = 1 << 46
 
 
-@dataclass(frozen=True, slots=True)
-class Own:
+class Own(Struct, frozen=True):
     """An operation of this module. takes: the kinds of its arguments, one letter each.
 
     o: an object; g: an object or None; n: a number slot; N: a list of number slots; d: a dtype;

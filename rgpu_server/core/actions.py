@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from rgpu_server.core.model import PageState, Quota, Refusal
 
 
-@dataclass(frozen=True, slots=True)
-class StartWorker:
+class StartWorker(Struct, frozen=True):
     worker: int
     library: str
 
 
-@dataclass(frozen=True, slots=True)
-class StopWorker:
+class StopWorker(Struct, frozen=True):
     """Ends a warm worker by closing its control socket."""
 
     worker: int
 
 
-@dataclass(frozen=True, slots=True)
-class KillWorker:
+class KillWorker(Struct, frozen=True):
     """Kills a worker that was told to end and has not ended."""
 
     worker: int
 
 
-@dataclass(frozen=True, slots=True)
-class AssignWorker:
+class AssignWorker(Struct, frozen=True):
     """Gives a session's connection to a warm worker."""
 
     worker: int
@@ -42,8 +39,7 @@ class AssignWorker:
     memory_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class EndSession:
+class EndSession(Struct, frozen=True):
     """Makes a worker tell its client the sentence, and end."""
 
     worker: int
@@ -51,37 +47,32 @@ class EndSession:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
-class RefuseSession:
+class RefuseSession(Struct, frozen=True):
     """Answers HELLO with REFUSED and closes the connection."""
 
     session: int
     refusal: Refusal
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetSession:
+class ForgetSession(Struct, frozen=True):
     """The session has ended; the shell releases everything that it holds for the session."""
 
     session: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class MakePage:
+class MakePage(Struct, frozen=True):
     lease: str
     quota: Quota
 
 
-@dataclass(frozen=True, slots=True)
-class UpdatePage:
+class UpdatePage(Struct, frozen=True):
     lease: str
     quota: Quota
     state: PageState
 
 
-@dataclass(frozen=True, slots=True)
-class TakeSlot:
+class TakeSlot(Struct, frozen=True):
     """Marks the lowest free slot of the lease's page, which is `slot`, as the session's."""
 
     lease: str
@@ -89,8 +80,7 @@ class TakeSlot:
     session: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClearSlot:
+class ClearSlot(Struct, frozen=True):
     """The worker of a slot has exited: adds its counters to the lease's, and frees the slot."""
 
     lease: str
@@ -98,13 +88,11 @@ class ClearSlot:
     session: int
 
 
-@dataclass(frozen=True, slots=True)
-class DropPage:
+class DropPage(Struct, frozen=True):
     lease: str
 
 
-@dataclass(frozen=True, slots=True)
-class AnnounceReclaim:
+class AnnounceReclaim(Struct, frozen=True):
     """Announces that a lease ends after `seconds`, because the owner needs the memory that it
     borrowed.
     """
@@ -113,8 +101,7 @@ class AnnounceReclaim:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """A request on a lease succeeded. The node has the lease in its new state."""
 
     request: int
@@ -122,24 +109,21 @@ class Answer:
     ended_sessions: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(Struct, frozen=True):
     """A request on a lease is refused."""
 
     request: int
     refusal: Refusal
 
 
-@dataclass(frozen=True, slots=True)
-class GrantClaim:
+class GrantClaim(Struct, frozen=True):
     """Grants a claim. The node has its lease."""
 
     claim: int
     lease: str
 
 
-@dataclass(frozen=True, slots=True)
-class TellPlace:
+class TellPlace(Struct, frozen=True):
     """Tells a waiting claim that it is number `place` of `waiting` in its line. sentence: why it
     waits.
     """
@@ -150,8 +134,7 @@ class TellPlace:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
-class RefuseClaim:
+class RefuseClaim(Struct, frozen=True):
     """Refuses a claim; the shell forgets it."""
 
     claim: int

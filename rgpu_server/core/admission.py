@@ -9,8 +9,10 @@ the asking tenant owns.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rgpu_server.core.model import PPM, Amount, Code, RefusedError
 from rgpu_server.core.placement import find
@@ -27,8 +29,7 @@ if TYPE_CHECKING:
     from rgpu_server.core.policy import Policy
 
 
-@dataclass(slots=True)
-class _Table:
+class _Table(Struct):
     """One attempt: the holdings that remain, and those that have made room."""
 
     kept: list[Holding]
@@ -37,8 +38,7 @@ class _Table:
     noticed: list[Holding] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Short:
+class _Short(Struct, frozen=True):
     """The amounts that are missing on the device and in the tenant's quota.
 
     owned: whether the share, and the memory, is within what the asking tenant owns.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,8 +16,7 @@ _NUMBERS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Booked:
+class Booked(Struct, frozen=True):
     """A lease that a cluster's manager asked for. It is for one run, and ends with it; or it is a
     reservation, and ends at its time; or it is kept, and ends when nobody keeps it alive.
 
@@ -54,7 +55,7 @@ def booked_of(record: object) -> Booked | None:
     """Returns what `Booked.record` has written; None for anything else."""
     if not isinstance(record, dict):
         return None
-    known = {f.name: record[f.name] for f in fields(Booked) if _fits(f.name, record)}
+    known = {name: record[name] for name in Booked.__struct_fields__ if _fits(name, record)}
     return Booked(**known) if known.get("request") else None
 
 

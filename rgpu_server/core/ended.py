@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_common.crowds import FairStore
 from rgpu_server.core.model import Code, LeaseKey, LeaseState, RefusedError
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
 MAX_REMEMBERED = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class _Ended:
+class _Ended(Struct, frozen=True):
     state: LeaseState
     at: float
 

@@ -4,8 +4,9 @@ time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from rgpu_server.core.model import Wish
 
@@ -18,13 +19,11 @@ if TYPE_CHECKING:
     from rgpu_server.core.shares import Change
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(Struct, frozen=True):
     """The shell is ready to carry out actions."""
 
 
-@dataclass(frozen=True, slots=True)
-class Adopted:
+class Adopted(Struct, frozen=True):
     """The node takes over leases and sessions of an earlier daemon on this machine.
 
     Each session has a worker, whose number is not used yet, and its slot in its lease. A lease that
@@ -35,20 +34,17 @@ class Adopted:
     sessions: tuple[Session, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TimePassed:
+class TimePassed(Struct, frozen=True):
     """The time that `Node.next_wake` named has come."""
 
 
-@dataclass(frozen=True, slots=True)
-class StopRequested:
+class StopRequested(Struct, frozen=True):
     """The operator stops the server. end_sessions: running sessions end too."""
 
     end_sessions: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseRequested:
+class LeaseRequested(Struct, frozen=True):
     """A client asks for an explicit lease. ttl_seconds 0 is the default; an empty key asks for a
     new key.
 
@@ -67,8 +63,7 @@ class LeaseRequested:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class KeepAliveRequested:
+class KeepAliveRequested(Struct, frozen=True):
     """ttl_seconds: the time of the lease from now on; 0: the one that it has."""
 
     request: int
@@ -76,8 +71,7 @@ class KeepAliveRequested:
     ttl_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class ResizeRequested:
+class ResizeRequested(Struct, frozen=True):
     """A client changes the sizes of a lease.
 
     used: session -> bytes that it holds. kill: if that is more than the lease has afterwards,
@@ -93,8 +87,7 @@ class ResizeRequested:
     operator: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PauseRequested:
+class PauseRequested(Struct, frozen=True):
     """A client pauses a lease; with `paused` False it resumes the lease. operator: an operator
     asks, and only an operator can resume the lease.
     """
@@ -105,15 +98,13 @@ class PauseRequested:
     operator: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryObserved:
+class MemoryObserved(Struct, frozen=True):
     """The shell has read how many bytes the leases hold that are over their limit."""
 
     used: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryExceeded:
+class MemoryExceeded(Struct, frozen=True):
     """The sessions of a lease hold more memory of the node than it has, by the system's count: this
     one, the largest, is ended. held_bytes: what they hold together.
     """
@@ -122,8 +113,7 @@ class MemoryExceeded:
     held_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class DrainRequested:
+class DrainRequested(Struct, frozen=True):
     """An operator drains the server: it takes no new lease and no new session from now on.
 
     end_after_seconds: running leases end after this time; None: they go on.
@@ -133,13 +123,11 @@ class DrainRequested:
     end_after_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UndrainRequested:
+class UndrainRequested(Struct, frozen=True):
     request: int
 
 
-@dataclass(frozen=True, slots=True)
-class RevokeRequested:
+class RevokeRequested(Struct, frozen=True):
     """why: for the programs that use the lease, or ""."""
 
     request: int
@@ -147,8 +135,7 @@ class RevokeRequested:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRequested:
+class SessionRequested(Struct, frozen=True):
     """A client has sent a valid HELLO. An empty key means the lease of tenant and container.
 
     address: the client's network, or its user on this machine; what one address may leave behind is
@@ -167,8 +154,7 @@ class SessionRequested:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimRequested:
+class ClaimRequested(Struct, frozen=True):
     """A run asks for the lease of its program, and holds the lease until `ClaimLeft`.
 
     own: the lease is for this run alone. wait_seconds: how long the claim may wait in line for
@@ -189,15 +175,13 @@ class ClaimRequested:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimLeft:
+class ClaimLeft(Struct, frozen=True):
     """The run of a claim has ended, or has stopped waiting."""
 
     claim: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimCancelled:
+class ClaimCancelled(Struct, frozen=True):
     """Somebody takes a claim out of the line. why: a sentence for its run."""
 
     request: int
@@ -205,41 +189,35 @@ class ClaimCancelled:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class ClientLeft:
+class ClientLeft(Struct, frozen=True):
     """The client of a session that waits for a worker closed its connection."""
 
     session: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClientDied:
+class ClientDied(Struct, frozen=True):
     """The process of a session's client has ended, whatever its connections look like."""
 
     session: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerReady:
+class WorkerReady(Struct, frozen=True):
     worker: int
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOpened:
+class SessionOpened(Struct, frozen=True):
     """A worker has welcomed its client."""
 
     worker: int
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRefusedByWorker:
+class SessionRefusedByWorker(Struct, frozen=True):
     """A worker has refused its client and told it why."""
 
     worker: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerExited:
+class WorkerExited(Struct, frozen=True):
     """A worker's process has exited; `reason` is a sentence."""
 
     worker: int

@@ -8,8 +8,9 @@ the first in the list. So the lease is charged once at any time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -19,24 +20,21 @@ if TYPE_CHECKING:
 MOST_OPEN = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(Struct, frozen=True):
     """Charge the slot of a session, also above the limit: the memory exists."""
 
     session: int
     charged: int
 
 
-@dataclass(frozen=True, slots=True)
-class Discharge:
+class Discharge(Struct, frozen=True):
     """Take a charge off the slot of a session."""
 
     session: int
     charged: int
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Struct, frozen=True):
     """Tell the exporter's worker that one session less has the export open."""
 
     exporter: int
@@ -46,8 +44,7 @@ class Release:
 Effect = Charge | Discharge | Release
 
 
-@dataclass(slots=True)
-class _Export:
+class _Export(Struct):
     lease: str
     charged: int
     exporter_lives: bool

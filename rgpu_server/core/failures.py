@@ -5,11 +5,11 @@ little.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(slots=True)
-class _Bucket:
+class _Bucket(Struct):
     left: float
     at: float
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from rgpu_common.clusters import KUBERNETES_GROUP, is_lease_of
 from rgpu_server.core.model import DEFAULT_TENANT, Code, Refusal
@@ -45,8 +46,7 @@ class Proof(Enum):
     PLACE = "place"
 
 
-@dataclass(frozen=True, slots=True)
-class IdentityRules:
+class IdentityRules(Struct, frozen=True):
     """The operator's settings.
 
     configured: access tokens, certificates, users or operators are configured. insecure: callers
@@ -61,8 +61,7 @@ class IdentityRules:
     users: Mapping[int, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """The credentials and the origin of a connection.
 
     local: it comes from this machine. uid: of the peer on a Unix socket; own: the uid is the
@@ -81,8 +80,7 @@ class Evidence:
     requests: frozenset[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """tenant: None if the caller may name any tenant. operator: may see and change everything of
     others. requests: it may use the leases of these requests and do nothing else; None: no such
     bound.

@@ -8,9 +8,10 @@ whether the process may be used, and `refusal` tells the operator what to do if 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -51,24 +52,21 @@ class Process(Enum):
     GATEWAY = "gateway"
 
 
-@dataclass(frozen=True, slots=True)
-class Lack:
+class Lack(Struct, frozen=True):
     """A measure that a process does not have. why: the cause, such as "EPERM from unshare"."""
 
     measure: str
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """allowed: measures that the operator accepts to do without. root: the server runs as root."""
 
     allowed: frozenset[str] = frozenset()
     root: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """The properties of this machine that explain why a measure is missing.
 
     filtered: the server itself runs under a filter of system calls, as in a container.
@@ -79,8 +77,7 @@ class Machine:
     no_user_namespaces: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """refused: missing measures without which the process must not be used. weakened: missing
     measures that the operator accepted by name.
     """

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rgpu_common.units import format_bytes, format_share
 from rgpu_server.core.model import (
@@ -36,8 +38,7 @@ class Joined(Enum):
     AS_IT_WAS = "as it was"
 
 
-@dataclass(slots=True)
-class Lease:
+class Lease(Struct):
     """A time-limited right to a device, with a memory limit and a share.
 
     number: its place in the order of grants. name: what people call it, which need not be unique:

@@ -5,9 +5,10 @@ sessions and runs of each lease.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from rgpu_server.core.bars import Bars
 from rgpu_server.core.ended import EndedKeys

@@ -14,8 +14,9 @@ the line does when a claim that barred others has left (`due`).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_common.units import format_seconds
 from rgpu_server.core.bars import WAIT_HINT, Turns
@@ -44,8 +45,7 @@ WORTH_WAITING = frozenset(
 _NO_ROOM = (Code.NO_MEMORY, Code.NO_SHARE, Code.LENT)
 
 
-@dataclass(slots=True)
-class Waiter:
+class Waiter(Struct):
     """A claim in line.
 
     devices: those on which it could be granted. quota: the ceilings that it asks for. since, until:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from rgpu_common.clusters import CONTAINER_KEY
 from rgpu_common.sharing import SharePolicy
@@ -40,8 +41,7 @@ class Code(Enum):
     NOT_ALLOWED = "not allowed"
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """A refusal and the sentence that the user gets."""
 
     code: Code
@@ -56,8 +56,7 @@ class RefusedError(Exception):
         self.refusal = Refusal(code, sentence)
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Struct, frozen=True):
     """A device of this server.
 
     library: name of the worker pool that serves it. default_memory_bytes: the memory limit of a
@@ -79,8 +78,7 @@ class Amount(NamedTuple):
     memory_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class LeaseKey:
+class LeaseKey(Struct, frozen=True, order=True):
     """Names a lease: processes with one key share one lease."""
 
     tenant: str
@@ -95,8 +93,7 @@ class LeaseKey:
         return f"{self.name!r} of tenant {self.tenant!r}"
 
 
-@dataclass(frozen=True, slots=True)
-class Quota:
+class Quota(Struct, frozen=True):
     """The ceilings of a lease.
 
     policy: the rule that set request and limit. priority: leases of a higher priority get idle
@@ -111,8 +108,7 @@ class Quota:
     weight: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(Struct, frozen=True):
     """Sizes as asked for. 0 and None mean the server's default; device None means any device.
 
     memory_ppm: the memory in millionths of the device's memory; used if memory_bytes is 0.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_server.core.quota import NOTHING
 
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from rgpu_server.core.model import Amount, Device, Quota
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """A request for a lease.
 
     quota_on: its ceilings on a device. number: its place in the order of grants. before: what a
@@ -32,8 +32,7 @@ class Ask:
     bars: Bars | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """How an ask can be met on a device.
 
     dropped, weakened, noticed: the leases that make room. wait: the room is free only when the

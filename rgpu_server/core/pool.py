@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from rgpu_server.core.policy import Policy
@@ -20,8 +21,7 @@ class WorkerState(Enum):
     SERVING = "serving"
 
 
-@dataclass(slots=True)
-class Worker:
+class Worker(Struct):
     id: int
     library: str
     state: WorkerState = WorkerState.STARTING

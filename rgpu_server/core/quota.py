@@ -7,8 +7,9 @@ counted separately: a lease may borrow its memory and own its share.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 from rgpu_common.units import format_bytes, format_share
 from rgpu_server.core.model import Amount, Code, RefusedError
@@ -42,8 +43,7 @@ class Holding(NamedTuple):
     noticed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """Whether a tenant may hold an amount, for share and memory separately.
 
     owned: the amount is within the tenant's own quota, so that others have to return what they

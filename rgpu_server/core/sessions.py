@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_server.core.model import SessionState
 from rgpu_server.core.turns import Turns
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@dataclass(slots=True)
-class Session:
+class Session(Struct):
     """A session of an application process, with its worker once it has one.
 
     deadline: when it must be open (WAITING, OPENING), or its worker gone (ENDING); None while OPEN.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_common.sharing import MAX_PRIORITY, MAX_WEIGHT, SharePolicy
 from rgpu_common.units import format_share
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 _ANOTHER_POLICY = "the lease keeps its policy unless another one is named: add --policy none"
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """New sizes of a lease. A size that is None stays unchanged."""
 
     memory_bytes: int | None = None

@@ -4,13 +4,12 @@ drained.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from rgpu_server.core.model import Code, RefusedError
 
 
-@dataclass(frozen=True, slots=True)
-class Drain:
+class Drain(Struct, frozen=True):
     """A drain of the node. ends_at: when all leases end, in seconds of the caller's clock; None:
     never.
     """
@@ -18,8 +17,7 @@ class Drain:
     ends_at: float | None
 
 
-@dataclass(slots=True)
-class Standing:
+class Standing(Struct):
     """stopping: the node stops and does not start again. drain: set while the node is drained;
     running sessions go on.
     """

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_common.endpoints import TcpEndpoint, TlsEndpoint, UcxEndpoint, cannot_listen
 from rgpu_common.errors import ServerError
@@ -31,8 +32,7 @@ log = logging.getLogger("rgpu.gateway")
 _BACKLOG = 512
 
 
-@dataclass(frozen=True, slots=True)
-class House:
+class House(Struct, frozen=True):
     """The parts of the daemon that gateways use.  enter: called with each client's connection."""
 
     authenticator: Authenticator

@@ -8,8 +8,9 @@ import logging
 import os
 import socket
 import subprocess
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_common.errors import RgpuError, ServerError
 from rgpu_common.tasks import end
@@ -35,8 +36,7 @@ _LINE_BYTES = 64 << 10
 _LOG_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """How to start a gateway.
 
     transport: the transport that it serves.  command: the program and its fixed arguments.  keeps:

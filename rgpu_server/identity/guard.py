@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 import grpc.aio
+from msgspec import Struct
 
 from rgpu_server.core.model import Code, Refusal
 from rgpu_server.identity.pacing import Kind, Pacing, kind_of
@@ -35,8 +35,7 @@ _STATUS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """The caller of the API call that is running."""
 
     caller: Caller

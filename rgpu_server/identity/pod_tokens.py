@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rgpu_common.errors import ConfigError
 from rgpu_common.installing import install_words
@@ -25,8 +26,7 @@ _MOST_TOKEN = 16 << 10
 _MOST_FILE = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
+class Pod(Struct, frozen=True):
     """Whose token it is."""
 
     namespace: str

@@ -7,9 +7,10 @@ import re
 import shutil
 import socket
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_common.command import OK, Command
 from rgpu_common.errors import MissingPartError, RgpuError, UsageError
@@ -24,8 +25,7 @@ _ADDRESS = re.compile(r"[0-9.]+|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*")
 _MAX_DAYS = 3650
 
 
-@dataclass(frozen=True, slots=True)
-class Authority:
+class Authority(Struct, frozen=True):
     """A folder with ca.pem and ca.key, which sign the other certificates in it."""
 
     folder: Path

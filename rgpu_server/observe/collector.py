@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_common import release
 from rgpu_common.wire.resume import Lane
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
     from rgpu_server.tokens.link import TokenLink
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(Struct, frozen=True):
     """Where the values come from.  gateways: by transport."""
 
     observer: Observer

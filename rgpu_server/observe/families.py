@@ -6,8 +6,9 @@ lease end with it, those of a tenant stay.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_server.core.model import PPM
 
@@ -21,8 +22,7 @@ LEASE_LABELS = ("tenant", "lease", "key", "name", "device")
 TENANT_LABELS = ("tenant", "device")
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(Struct, frozen=True):
     """A counter of a lease, and of its tenant.  name: without prefix and `_total`."""
 
     name: str
@@ -30,8 +30,7 @@ class Counted:
     value: Callable[[Amounts], float]
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """A gauge of a lease; of a tenant its sum, unless `of_tenant` is False."""
 
     name: str
@@ -40,8 +39,7 @@ class Shown:
     of_tenant: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class OfDevice:
+class OfDevice(Struct, frozen=True):
     """A gauge of a device."""
 
     name: str

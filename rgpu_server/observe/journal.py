@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_common.crowds import FairStore
 from rgpu_common.texts import one_line
@@ -29,8 +30,7 @@ _APART = frozenset({"event", "tenant", "lease", "session", "sentence", "reason"}
 _REFUSALS = ("_refused", "_fenced")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One event. at: seconds since 1970. tenant: whose lease or session it is about; "": of no
     tenant, for operators alone. session: 0 for none.
     """

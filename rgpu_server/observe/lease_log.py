@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct, field
 
 from rgpu_common.clusters import begins_id
 from rgpu_common.crowds import FairStore
@@ -40,8 +41,7 @@ class Entry(NamedTuple):
     session: int
 
 
-@dataclass(slots=True)
-class Log:
+class Log(Struct):
     """The log of a lease. name: what people call it."""
 
     key: LeaseKey

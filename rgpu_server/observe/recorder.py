@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_server.core.model import PPM
 from rgpu_server.observe.edges import Edges
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 _PERIOD_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(Struct, frozen=True):
     """Of the last second.  waiting_ppm, throttled_ppm, device_ppm: parts of it."""
 
     launches: float = 0.0

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from rgpu_common.wire.observe import Reading, ReadingKey
 from rgpu_server.management import open_management
@@ -23,8 +24,7 @@ _WAIT_SECONDS = 1.0
 _MOST = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Readings:
+class Readings(Struct, frozen=True):
     """driver: the release of the driver. by_device: ordinal -> its readings, by key."""
 
     driver: str = ""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_server.core.model import Amount, SessionState
 from rgpu_server.core.pool import seam_word
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from rgpu_server.tokens.protocol import DeviceIs, UsageIs
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceView:
+class DeviceView(Struct, frozen=True):
     ordinal: int
     facts: DeviceFacts
     leased_bytes: int
@@ -39,8 +39,7 @@ class DeviceView:
     pool: str
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseView:
+class LeaseView(Struct, frozen=True):
     """reclaim_seconds: until it ends because an owner needs what it borrowed."""
 
     lease: Lease
@@ -60,8 +59,7 @@ class LeaseView:
         return min(time for time in times if time is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionView:
+class SessionView(Struct, frozen=True):
     session: Session
     lease: Lease
     counters: Counters
@@ -75,8 +73,7 @@ class SessionView:
     round_trip_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingView:
+class WaitingView(Struct, frozen=True):
     """A claim in line.  waiting: how many wait in its line."""
 
     waiter: Waiter
@@ -88,8 +85,7 @@ class WaitingView:
         return self.waiter.event.tenant
 
 
-@dataclass(frozen=True, slots=True)
-class NodeView:
+class NodeView(Struct, frozen=True):
     """leases, sessions: how many there are."""
 
     draining: bool
@@ -98,8 +94,7 @@ class NodeView:
     sessions: int
 
 
-@dataclass(frozen=True, slots=True)
-class TenantView:
+class TenantView(Struct, frozen=True):
     """What one tenant owns and holds of the devices of one model.  owned is None: no quota.
     ceiling: its share and memory over all devices, each None if there is none.
     """

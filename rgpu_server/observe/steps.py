@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_server.core.model import PPM
 
@@ -19,8 +20,7 @@ _GAP_MS = 600_000
 _CLOSE_MS = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """Steps from start_ms on, each of step_ms."""
 
     start_ms: int
@@ -28,8 +28,7 @@ class Span:
     steps: int
 
 
-@dataclass(slots=True)
-class Line:
+class Line(Struct):
     """A series; one value per step.
 
     device_ms, waiting_ms, throttled_ms, launches: within the step.  leases, request_ppm, limit_ppm,
@@ -61,8 +60,7 @@ def span_of(now_ms: int, since_ms: int, max_steps: int) -> Span:
     return Span(end_ms - count * step_ms, step_ms, count)
 
 
-@dataclass(slots=True)
-class _Track:
+class _Track(Struct):
     """A series while the samples go by.
 
     since_ms, time_ms: its first and its last sample.  line: once something of it lies within the

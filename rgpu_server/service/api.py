@@ -4,10 +4,10 @@ answers into protobuf. It makes no decisions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
+from msgspec import Struct
 
 from rgpu_common import release
 from rgpu_common.clusters import MAX_NAME
@@ -274,8 +274,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         return node_pb2.ListTenantsResponse(quotas=[tenant_message(view) for view in views])
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+class Services(Struct, frozen=True):
     """What the API's services read from, and change the server through."""
 
     observer: Observer

@@ -6,9 +6,10 @@ import contextlib
 import os
 import socket
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
+
+from msgspec import Struct
 
 from rgpu_server.core.failures import network_of
 
@@ -19,8 +20,7 @@ LOCAL = "local"
 _CREDENTIALS = struct.Struct("3i")
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """transport: "unix", "tcp", or what a gateway names. peer: an IP address, or "local" for this
     machine. uid: of a process that connected over the server's Unix socket. tenant: the tenant that
     a gateway vouches for, or ""; authenticated: the gateway vouches for the connection.

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+from msgspec import Struct
+
 from rgpu_common.crowds import of_largest_crowd
 from rgpu_common.endpoints import Endpoint, TcpEndpoint, UnixEndpoint, cannot_listen
 from rgpu_common.tasks import end
@@ -50,19 +53,17 @@ _FIRST_WORDS = (
 )
 
 
-@dataclass(slots=True)
-class DoorCounters:
+class DoorCounters(Struct):
     """Counts of connections, for the metrics: accepted, refused, dropped and late ones."""
 
     connections: int = 0
     refused: int = 0
     dropped: int = 0
     late: int = 0
-    by_transport: Counter[str] = field(default_factory=Counter)
+    by_transport: Counter[str] = msgspec.field(default_factory=Counter)
 
 
-@dataclass(slots=True)
-class _Guest:
+class _Guest(Struct):
     """A connection that has not sent its first frame. origin: "" until a gateway has named it."""
 
     task: asyncio.Task[None]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_common.crowds import Crowds, of_largest_crowd
 from rgpu_server.service.callers import is_own_uid
@@ -19,8 +20,7 @@ _OWN_PLACES = 8
 _MOST_ENTRANCES = 16
 
 
-@dataclass(slots=True)
-class _Guest:
+class _Guest(Struct):
     """A connection. leave: closes it. known: whose call on it was admitted, or "". proved: a
     credential says so.
     """

@@ -9,8 +9,9 @@ import logging
 import os
 import socket
 import subprocess
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from netprobe.identity import make_identity
 from netprobe.respond import responder_command, start_responder
@@ -38,8 +39,7 @@ _REPORT_SECONDS = 30.0
 MOST_WAITING = 64
 
 
-@dataclass(slots=True, eq=False)
-class _Running:
+class _Running(Struct, eq=False):
     """A responder process. It ends when its control socket is closed and its last probe is over."""
 
     process: subprocess.Popen[bytes]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_server.core.model import Code, LeaseKey, Refusal
 
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from rgpu_server.core.identity import Identity
 
 
-@dataclass(frozen=True, slots=True)
-class Who:
+class Who(Struct, frozen=True):
     """Whose a session is. proved: a credential says so. bound: the credential is for some leases
     alone, so it makes none. operator: it is an operator's.
     """

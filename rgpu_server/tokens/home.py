@@ -14,9 +14,10 @@ import stat
 import struct
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from netprobe.identity import FILE as IDENTITY
 from rgpu_common.endpoints import TcpEndpoint
@@ -41,8 +42,7 @@ _TRY_SECONDS = 0.02
 _LEAVE_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class StateFolder:
+class StateFolder(Struct, frozen=True):
     """A folder that this daemon alone uses, as long as lock_fd is open."""
 
     path: Path

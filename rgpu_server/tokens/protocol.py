@@ -6,14 +6,15 @@ A message is a JSON object: "kind" and the fields of the class of that name, not
 from __future__ import annotations
 
 import array
-import dataclasses
 import errno
 import json
 import os
 import socket
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from rgpu_common.errors import ProtocolError
 
@@ -27,8 +28,7 @@ _LATER = (errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS)
 _MAX_INT = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(Struct, frozen=True):
     """First message of a daemon.  devices: ordinals of those whose tokens are given out."""
 
     FDS: ClassVar[tuple[int, ...]] = (0,)
@@ -36,22 +36,19 @@ class Setup:
     max_kernel_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Adopt:
+class Adopt(Struct, frozen=True):
     """The daemon asks for everything that there is: `LeaseIs` and `WorkerIs`, then `Told`."""
 
     FDS: ClassVar[tuple[int, ...]] = (0,)
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """The daemon has said all that it knows: grants may begin."""
 
     FDS: ClassVar[tuple[int, ...]] = (0,)
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseIs:
+class LeaseIs(Struct, frozen=True):
     """A lease, new (with page and eventfd) or changed (without).
 
     tenant: the tenant that pays for the lease's debts.
@@ -72,14 +69,12 @@ class LeaseIs:
     record: str
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseGone:
+class LeaseGone(Struct, frozen=True):
     FDS: ClassVar[tuple[int, ...]] = (0,)
     lease: str
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerIs:
+class WorkerIs(Struct, frozen=True):
     """A worker that has a session, with its pidfd, our end of its control socket, and, if there
     is one, the read end of its log.
     """
@@ -92,8 +87,7 @@ class WorkerIs:
     record: str
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerGone:
+class WorkerGone(Struct, frozen=True):
     """The daemon has seen the end of a worker and cleared its slot; `ended` as in `LeaseIs`."""
 
     FDS: ClassVar[tuple[int, ...]] = (0,)
@@ -102,8 +96,7 @@ class WorkerGone:
     ended: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(Struct, frozen=True):
     """The loop has answered `Adopt`."""
 
     FDS: ClassVar[tuple[int, ...]] = (0,)
@@ -111,8 +104,7 @@ class Told:
     workers: int
 
 
-@dataclass(frozen=True, slots=True)
-class UsageIs:
+class UsageIs(Struct, frozen=True):
     """What a lease used of its device; fields as in `core.tokens.usage.Usage`."""
 
     FDS: ClassVar[tuple[int, ...]] = (0,)
@@ -126,8 +118,7 @@ class UsageIs:
     share_10s_ppm: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceIs:
+class DeviceIs(Struct, frozen=True):
     """How the token of a device went round since the loop began, as in `tokens.health`.
 
     decisions, handovers: counts by class of duration; decision_ns, handover_ns: their sums.
@@ -143,8 +134,7 @@ class DeviceIs:
     handovers: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
+class Noted(Struct, frozen=True):
     """Something that the operator should read.  session 0: it is about no session."""
 
     FDS: ClassVar[tuple[int, ...]] = (0,)
@@ -181,7 +171,7 @@ def no_usage(lease: str) -> UsageIs:
 
 def encode(message: Message) -> bytes:
     """Returns the message's bytes."""
-    fields = {f.name: getattr(message, f.name) for f in dataclasses.fields(message)}
+    fields = asdict(message)
     return json.dumps({"kind": type(message).__name__, **fields}, separators=(",", ":")).encode()
 
 
@@ -194,7 +184,7 @@ def decode(data: bytes) -> Message:
     kind = _KINDS.get(str(fields.pop("kind", ""))) if isinstance(fields, dict) else None
     if kind is None:
         raise ProtocolError("a message between daemon and token loop has no known kind")
-    wanted = {f.name: str(f.type) for f in dataclasses.fields(kind)}
+    wanted = {name: kind.__annotations__[name] for name in kind.__struct_fields__}
     if set(wanted) != set(fields):
         raise ProtocolError(
             f"a message {kind.__name__} has the fields {sorted(fields)} instead of {sorted(wanted)}"

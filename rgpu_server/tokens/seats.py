@@ -7,8 +7,9 @@ import os
 import select
 import signal
 import socket
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from rgpu_common.wire.worker import End, encode_end
 from rgpu_server.tokens.page import Demand, Phase, TokenView
@@ -25,8 +26,7 @@ STALE_NS = 1_000_000_000
 _UNCOUNTED_NS = 2_000_000_000
 
 
-@dataclass(slots=True, eq=False)
-class WorkerSeat:
+class WorkerSeat(Struct, eq=False):
     """A worker with a session.
 
     log_fd: -1 if there is none.  kill_at: the worker was told to end, and is killed at this time.
@@ -63,8 +63,7 @@ class WorkerSeat:
                 os.close(fd)
 
 
-@dataclass(slots=True, eq=False)
-class Seat:
+class Seat(Struct, eq=False):
     """A lease on its device.
 
     generation: the page's number of the grant; it rises with every grant, so that near_end and

@@ -6,10 +6,10 @@ for every call of gRPC.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from rgpu_server.core.identity import Identity
@@ -34,8 +34,7 @@ class CallRefusedError(Exception):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class OwnCall:
+class OwnCall(Struct, frozen=True):
     """The context of such a call, in place of gRPC's: as much of it as the services use."""
 
     identity: Identity

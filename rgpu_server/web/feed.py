@@ -11,8 +11,9 @@ import contextlib
 import json
 import logging
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from rgpu_server.web.changes import changes
 
@@ -30,8 +31,7 @@ _PERIOD_SECONDS, _AFTER_SECONDS = 1.0, 0.03
 _REST = 3
 
 
-@dataclass(slots=True)
-class _Sight:
+class _Sight(Struct):
     """What callers with one identity see. version: of the state; 0: it was not read yet.
 
     texts: the changes from an earlier version to this one, for all who had that one.

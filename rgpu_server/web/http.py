@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
+
+from msgspec import Struct, field
 
 from rgpu_common.errors import MissingPartError
 from rgpu_common.http1 import next_event
@@ -41,8 +42,7 @@ SAFE_HEADERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What a browser may use. A write that nobody reads for so long ends the connection."""
 
     body_bytes: int = 16 << 10
@@ -52,8 +52,7 @@ class Limits:
     write_seconds: float = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """What a browser asks. headers: by their names in lower case; of two with one name the last."""
 
     method: str
@@ -70,8 +69,7 @@ class Question:
         return found
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(Struct):
     """stream: pieces that follow the body, as long as somebody reads."""
 
     status: int = 200

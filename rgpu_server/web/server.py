@@ -8,9 +8,11 @@ import logging
 import os
 import ssl
 import time
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rgpu_common.crowds import of_largest_crowd
 from rgpu_common.endpoints import TcpEndpoint, TlsEndpoint, UnixEndpoint, cannot_listen
@@ -38,8 +40,7 @@ _ACCEPT_PAUSE_SECONDS = 0.1
 _READER_BYTES = 1 << 16
 
 
-@dataclass(slots=True)
-class _Guest:
+class _Guest(Struct):
     """A connection. origin: the user or network that it counts for. writer: there is none
     before TLS is agreed on.
     """

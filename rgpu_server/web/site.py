@@ -7,8 +7,9 @@ import contextlib
 import json
 import secrets
 import socket
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec.structs import replace
 
 from rgpu_server.core.identity import Identity
 from rgpu_server.core.model import Code, Refusal

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from importlib.resources import files
+
+from msgspec import Struct
 
 from rgpu_common.errors import MissingPartError
 
@@ -16,8 +17,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class StaticFile:
+class StaticFile(Struct, frozen=True):
     """tag: for browsers that have the file already."""
 
     kind: str

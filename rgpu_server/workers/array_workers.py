@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from rgpu_common.arrays.seams import Seam
 from rgpu_server.core.pool import array_pool

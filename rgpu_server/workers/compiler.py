@@ -13,8 +13,9 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_common.errors import WorkerError
 from rgpu_common.texts import process_end
@@ -40,8 +41,7 @@ _LOG_BYTES = 64 << 10
 _START_SECONDS = 60
 
 
-@dataclass(slots=True)
-class _Compiler:
+class _Compiler(Struct):
     process: subprocess.Popen[bytes]
     pidfd: int
     accept: socket.socket

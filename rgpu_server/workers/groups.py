@@ -12,9 +12,10 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_common.errors import DeviceError
 from rgpu_common.units import format_bytes
@@ -61,8 +62,7 @@ def raise_own_limit(pid: int, more: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_DATA, (soft + more, hard + more))
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryGroup:
+class MemoryGroup(Struct, frozen=True):
     """The cgroup of one worker."""
 
     folder: Path

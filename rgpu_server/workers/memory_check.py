@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from rgpu_server.workers.groups import THREAD_BYTES
 
@@ -27,8 +28,7 @@ _LOOKS_BEFORE_END: Final = 2
 _KIB: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
+class Seat(Struct, frozen=True):
     """An array session with its worker. pool: the worker's, as `core.pool.array_pool` names it."""
 
     session: int

@@ -9,9 +9,11 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rgpu_common.errors import WorkerError
 from rgpu_common.parts import native_library
@@ -25,8 +27,7 @@ _SLOT_WORDS = 9
 _MAX_COUNT = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
+class Counters(Struct, frozen=True):
     """What one or more sessions hold and did; each sum stays below 2^63."""
 
     used_bytes: int = 0

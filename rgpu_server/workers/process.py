@@ -9,8 +9,9 @@ import os
 import signal
 import socket
 import subprocess
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from rgpu_common.errors import WorkerError
 from rgpu_common.texts import process_end
@@ -39,8 +40,7 @@ _REPORT_SECONDS = 30.0
 _MOST_FDS = 1
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerOptions:
+class WorkerOptions(Struct, frozen=True):
     """How to start a worker.
 
     log_bytes: how much of its output is logged. groups: where it gets a memory cgroup, or None.
@@ -65,8 +65,7 @@ class WorkerWatcher(Protocol):
     def worker_exited(self, worker: int, reason: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Handles:
+class Handles(Struct, frozen=True):
     """The descriptors that identify a running worker.
 
     control_fd: our end of its control socket. log_fd: the read end of its log (-1: none).

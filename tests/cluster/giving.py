@@ -6,8 +6,10 @@ Said without the functions that decide it: every set of leases of every card is 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, combinations
+
+from msgspec.structs import replace
 
 from cluster.world import World
 from rgpu_cluster.core.card import Card, CardId, Holding

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from cluster.samples import GIB, PERCENT, node, request
 from rgpu_cluster.core import events as ev

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations
 
@@ -13,6 +13,7 @@ import pytest
 from helpers.counts import runs_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cluster.samples import GIB, PERCENT, decide, node, pool_of, put, request
 from rgpu_cluster.core.card import CardId, Labels

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from cluster.samples import GIB, PERCENT, node, pool_of, put, request
 from cluster.test_making_room import ask, elastic, full, obey, of

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 from helpers.counts import count
+from msgspec.structs import replace
 
 from cluster.giving import check_grown, somebody_gives_way
 from cluster.samples import GIB, PERCENT

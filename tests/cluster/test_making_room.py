@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from cluster.samples import GIB, PERCENT, node, pool_of, request
 from cluster.world import LIMITS, World

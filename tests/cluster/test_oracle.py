@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import combinations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cluster.samples import GIB, holding, node, pool_of
 from rgpu_cluster.core.card import Card, CardId, Labels, Load

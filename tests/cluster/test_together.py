@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from itertools import permutations, product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cluster.samples import GIB, PERCENT, decide, node, pool_of, put, refuse, request
 from rgpu_cluster.core import events as ev

@@ -6,7 +6,9 @@ Everything is deterministic: whoever drives the world chooses which message arri
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from cluster.daemon import Daemon, attempt_of
 from cluster.samples import GIB, node

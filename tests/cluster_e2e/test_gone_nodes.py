@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 from helpers.command import rgpu_command
@@ -35,7 +36,8 @@ def test_a_node_that_has_gone_stays_in_the_pool_with_what_ran_there(tmp_path: Pa
         wait_until(lambda: "not ready for" in shown(manager))
         said = shown(manager)
         assert re.search(r"^gpu1 +0 .* - .* 30% +1 .*not ready for \S+", said, re.MULTILINE), said
-        row = rf"^{request[:12]} +python3 +default +gpu1/0 +{address} +30% +64 MiB +not heard of for \S+"
+        program = re.escape(Path(sys.executable).name)
+        row = rf"^{request[:12]} +{program} +default +gpu1/0 +{address} +30% +64 MiB +not heard of for \S+"
         assert re.search(row, said, re.MULTILINE), said
         nodes.start("gpu1")
         manager.has("gpu1")

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 
 import pytest
 from helpers.granting import granting
@@ -32,10 +33,13 @@ tell()
 # Each of these takes milliseconds, or imports what does.
 HEAVY = {
     "asyncio", "concurrent.futures", "dataclasses", "decimal", "difflib", "google.protobuf", "grpc",
-    "importlib.metadata", "inspect", "logging", "netprobe.cost", "netprobe.prober",
+    "importlib.metadata", "inspect", "logging", "msgspec", "netprobe.cost", "netprobe.prober",
     "rgpu_client.cluster.placing", "rgpu_client.session.watching", "secrets", "shutil", "socket",
     "subprocess", "tempfile",
 }  # fmt: skip
+
+
+DEPENDENCIES = ("grpc", "google", "msgspec")
 
 
 def imported(*arguments: str, **environment: str) -> set[str]:
@@ -92,9 +96,9 @@ def test_commands_are_found_where_the_installer_wrote_no_list(
     assert "usage: rgpu token" in capsys.readouterr().out
 
 
-def without_dependencies(*arguments: str) -> subprocess.CompletedProcess[str]:
+def without(missing: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:
     script = (
-        "import sys; sys.modules['grpc'] = sys.modules['google'] = None;"
+        f"import sys; sys.modules.update(dict.fromkeys({missing!r}));"
         f"sys.argv = ['rgpu', *{arguments!r}];"
         "from rgpu_common.entry import main; sys.exit(main())"
     )
@@ -104,15 +108,16 @@ def without_dependencies(*arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_programs_run_where_grpc_is_not_installed() -> None:
+def test_programs_run_where_no_dependency_is_installed() -> None:
     with granting() as address:
-        done = without_dependencies("run", "--server", address, "--", "echo", "ran")
+        done = without(DEPENDENCIES, "run", "--server", address, "--", "echo", "ran")
     assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
 
 
-def test_other_commands_name_the_package_that_is_missing() -> None:
-    done = without_dependencies("ps")
+@pytest.mark.parametrize("missing", ["grpc", "msgspec"])
+def test_other_commands_name_the_package_that_is_missing(missing: str) -> None:
+    done = without([missing], "ps")
     assert done.returncode == 1
     assert done.stderr == (
-        f"rgpu: 'grpc' is not installed, which this command needs: {install_words()}\n"
+        f"rgpu: {missing!r} is not installed, which this command needs: {install_words()}\n"
     )

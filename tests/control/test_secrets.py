@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from helpers import clients
 from helpers.needs import needs
@@ -180,6 +181,10 @@ def fields_of(kind: type) -> list[str]:
     """Names of fields with a text in them that is secret."""
     if dataclasses.is_dataclass(kind):
         typed = {field.name: str(field.type) for field in dataclasses.fields(kind)}
+    elif issubclass(kind, msgspec.Struct):
+        typed = {
+            name: str(kind.__annotations__.get(name, "str")) for name in kind.__struct_fields__
+        }
     elif issubclass(kind, tuple) and hasattr(kind, "_fields"):
         typed = {name: str(kind.__annotations__.get(name, "str")) for name in kind._fields}
     else:
@@ -196,6 +201,8 @@ def filled(kind: type, secret: str) -> object:
     if issubclass(kind, tuple):
         names: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
         return tuple.__new__(kind, [SECRET if name == secret else None for name in names])
+    if issubclass(kind, msgspec.Struct):
+        return kind(*[SECRET if name == secret else None for name in kind.__struct_fields__])
     made = object.__new__(kind)
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
         object.__setattr__(made, field.name, SECRET if field.name == secret else None)

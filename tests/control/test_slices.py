@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from helpers import clients
 from helpers.command import run_rgpu_plain
 from helpers.needs import needs
 from helpers.server import Server
+from msgspec.structs import replace
 
 from rgpu_common.errors import DeviceError, UsageError
 from rgpu_common.mig import bare_name, check_profile, part_of, slices_of

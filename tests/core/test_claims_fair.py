@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from core.claim_desk import GIB, POLICY, claim, granted, node, places, refusal, session
+from msgspec.structs import replace
 
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on

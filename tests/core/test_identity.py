@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from rgpu_common.clock import FakeClock
 from rgpu_server.core.failures import Failures, network_of

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from core.test_booked import GIB, RUN, claim, node, order, orders, told
+from msgspec.structs import replace
 
 from rgpu_common.clusters import MAX_RESERVE_SECONDS
 from rgpu_server.agent.using import card_uses

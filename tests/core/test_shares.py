@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from rgpu_common.sharing import SharePolicy, parse_policy
 from rgpu_server.core.model import Device, Quota, RefusedError, Wish

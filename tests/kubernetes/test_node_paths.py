@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from helpers.server import Server
 from helpers.waiting import wait_until
 from lightkube import ApiError, Client
 from lightkube.types import PatchType
+from msgspec.structs import replace
 
 from rgpu_cluster.core.paths import End, Figures
 from rgpu_cluster.kubernetes.node_paths import Row, Usual, rows_in, status_of

@@ -11,8 +11,10 @@ import json
 import logging
 import secrets
 import shutil
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from rgpu_cluster.kubelet.files import replace_file
 from rgpu_cluster.kubernetes.names import UNIT_REQUEST
@@ -26,8 +28,7 @@ log = logging.getLogger("rgpu.device-plugin")
 _RECORD, _CREDENTIALS, _TOKEN = "container.json", "credentials", "token"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Held:
+class Held(Struct, frozen=True, eq=False):
     """A container's units of the leading resource. One that is granted again is another one, though
     it says the same: what was begun for the first does not concern it.
 

@@ -11,10 +11,12 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakValueDictionary
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rgpu_cluster.kubelet.errors import PrepareError
 from rgpu_cluster.kubelet.units.held import name_of, new_held
@@ -44,8 +46,7 @@ _RENEW_SECONDS = 3600.0
 _ENDS_AT_ONCE = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
+class Container(Struct, frozen=True):
     """A container with units, as the kubelet lists it. units: how many of each resource."""
 
     namespace: str
@@ -62,8 +63,7 @@ class Containers(Protocol):
         """Returns the containers with units of the leading resource; PrepareError."""
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Struct, frozen=True):
     """What Allocate gives a container. devices: RGPU_DEVICE."""
 
     server: str

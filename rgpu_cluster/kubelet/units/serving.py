@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import logging
 import signal
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import grpc.aio
+from msgspec import Struct
 
 from rgpu_client.program_environment import library_path
 from rgpu_cluster.kubelet.api import deviceplugin_pb2, deviceplugin_pb2_grpc
@@ -40,8 +40,7 @@ _CALL_SECONDS = 10.0
 _GRACE_SECONDS = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class UnitOptions:
+class UnitOptions(Struct, frozen=True):
     """The options of `rgpu device-plugin`."""
 
     vocabulary: Vocabulary

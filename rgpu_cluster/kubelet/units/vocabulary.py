@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from rgpu_cluster.kubelet.errors import PrepareError
 from rgpu_cluster.kubernetes.legacy.vendors import (
@@ -31,8 +32,7 @@ class Kind(Enum):
     MEMORY = "memory"
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(Struct, frozen=True):
     """One resource of a vocabulary.
 
     unit_bytes: the memory of a unit; 0: a unit is a hundredth of a card's time.
@@ -52,8 +52,7 @@ class Resource:
         return min(memory_bytes // self.unit_bytes, _MOST_IDS) if self.unit_bytes else HUNDREDTHS
 
 
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
+class Vocabulary(Struct, frozen=True):
     """The resources of one project. The first leads. burst: a container may use idle time beyond
     its share.
     """
@@ -67,8 +66,7 @@ class Vocabulary:
         return self.resources[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """What a container asks of cards. whole: all of each of `cards` cards. limit_ppm: how much time
     it may use; that is idle time beyond its share.
     """

@@ -6,9 +6,10 @@ on, and gets the credentials of claims that are reserved for pods of that node.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rgpu_cluster.kubernetes import names
 
@@ -34,22 +35,19 @@ class Why(Enum):
     UNAVAILABLE = "away"
 
 
-@dataclass(frozen=True, slots=True)
-class Denial:
+class Denial(Struct, frozen=True):
     why: Why
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """Who has been proven to call. node: where its pod runs."""
 
     account: str
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class PodFacts:
+class PodFacts(Struct, frozen=True):
     """A pod as the API server has it. node: "" before it is bound. over: it has ended."""
 
     uid: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from rgpu_cluster.kubernetes import names
 
 if TYPE_CHECKING:
@@ -23,8 +25,7 @@ class Grant:
     order: agent_pb2.GrantOrder
 
 
-@dataclass(frozen=True, slots=True)
-class Revoke:
+class Revoke(Struct, frozen=True):
     """End the leases of a claim up to this attempt, if a fresh look at the claim confirms it.
 
     namespace, name: of the claim; name "": only its namespace is known. leases: their ids.
@@ -38,8 +39,7 @@ class Revoke:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
-class Say:
+class Say(Struct, frozen=True):
     """Write into the claim's status that its shares are leased, or why not.
 
     condition: names.LEASED, names.REFUSED or names.LOST.
@@ -57,8 +57,7 @@ class Say:
         return self.condition == names.LEASED
 
 
-@dataclass(frozen=True, slots=True)
-class Annotate:
+class Annotate(Struct, frozen=True):
     """Write into pods what RGPU_SERVER, RGPU_LEASE and RGPU_DEVICE are for their programs."""
 
     uid: str

@@ -6,8 +6,9 @@ node has measured lately have only this node in common.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from rgpu_cluster.kubernetes.node_paths import Usual
 

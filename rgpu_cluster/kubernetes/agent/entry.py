@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from rgpu_cluster.kubernetes import names
 
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
 SETTLED_SECONDS = 120.0
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(Struct):
     """A claim, or leases whose claim is unknown.
 
     view: None: there is no such claim.

@@ -6,8 +6,9 @@ from devices that are there. It leaves the pool when its pods have had to go and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_cluster.kubernetes import names
 from rgpu_cluster.kubernetes.slices import Reach, bandwidth_of, kind_of, tainted
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 KEEPS_AWAY, EVICTS = "NoSchedule", "NoExecute"
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     """Of the node. degraded: its measured paths have become much worse."""
 
     draining: bool = False

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rgpu_cluster.kubernetes import names
 from rgpu_cluster.kubernetes.slices import specs_of
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
 API = "resource.k8s.io/v1"
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Struct, frozen=True):
     """One write. verb: create, replace or delete. content: the whole object; {} for delete."""
 
     verb: str

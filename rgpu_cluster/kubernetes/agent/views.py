@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from lightkube.utils.quantity import parse_quantity
+from msgspec import Struct
 
 from rgpu_cluster.kubernetes import names
 
@@ -25,14 +25,12 @@ if TYPE_CHECKING:
 Told = dict[tuple[str, str], frozenset[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class PodRef:
+class PodRef(Struct, frozen=True):
     name: str
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Struct, frozen=True):
     """A part of a card of this node that a claim has been allocated.
 
     core, memory_bytes: how much; -1: the allocation does not say. waits: kube-scheduler binds no
@@ -49,8 +47,7 @@ class Share:
     told: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimView:
+class ClaimView(Struct, frozen=True):
     """A claim. shares: those on this node. first: the place of the first of them among all cards of
     the claim, from 0. cards: how many cards it has on all nodes. apart: cards of another node stand
     between those of this node. parameters: the opaque parameters for our driver, with the requests

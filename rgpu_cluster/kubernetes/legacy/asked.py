@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from rgpu_cluster.core.card import Labels
 from rgpu_cluster.core.errors import RequestError
@@ -21,8 +22,7 @@ _MIB = 1 << 20
 START_SECONDS = 600
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """One description of a container's cards.
 
     container: its name; "": all containers of the pod share the cards.

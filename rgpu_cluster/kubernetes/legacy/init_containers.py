@@ -16,9 +16,11 @@ is more by less than the largest init container, and no choice of claims asks fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,8 +43,7 @@ class When(Enum):
     LAST = "last"
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(Struct, frozen=True):
     """What one container asks for, and when it runs."""
 
     asked: Asked

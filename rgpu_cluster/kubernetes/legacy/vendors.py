@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from rgpu_cluster.core.card import Labels
 from rgpu_cluster.core.errors import RequestError
@@ -24,8 +25,7 @@ _PLACED = "rgpu chooses the card"
 _MOST_DIGITS, _MOST_COUNT = 20, 10**9
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """How the cluster counted before.
 
     gpu_mem_bytes: what 1 aliyun.com/gpu-mem is: 1 GiB, or 1 MiB with gpushare's --memory-unit=MiB.
@@ -39,8 +39,7 @@ class Options:
     elastic_claims: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(Struct, frozen=True):
     """What a container says; container "": the whole pod. numbers: its resources of one system."""
 
     container: str
@@ -57,8 +56,7 @@ class Words:
         return RequestError(f"{user_of(self.container)}: {sentence}")
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class System:
+class System(Struct, frozen=True, eq=False):
     """A system whose words are understood.
 
     resources: one of them says that a container is this system's, except `weak`: that one says so

@@ -6,11 +6,10 @@ of them, and a frozen object takes three times as long to make.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(slots=True)
-class Grant:
+class Grant(Struct):
     """The lease may release device work for slice_ns; with until_recall, until it is recalled.
 
     gen: names this holding; it rises with every Grant and stays over an Extend.
@@ -22,8 +21,7 @@ class Grant:
     until_recall: bool = False
 
 
-@dataclass(slots=True)
-class Extend:
+class Extend(Struct):
     """The holder has just returned, and gets another slice under the same generation."""
 
     lease: str
@@ -32,8 +30,7 @@ class Extend:
     until_recall: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Lengthen:
+class Lengthen(Struct, frozen=True):
     """The slice of the holder ends slice_ns later, because the holder would be picked again."""
 
     lease: str
@@ -41,8 +38,7 @@ class Lengthen:
     slice_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Recall:
+class Recall(Struct, frozen=True):
     """The holder must release nothing from at_ns on, and return when its work is done."""
 
     lease: str
@@ -50,23 +46,20 @@ class Recall:
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Prepare:
+class Prepare(Struct, frozen=True):
     """The lease is probably next.  It may get ready, but must not release work yet."""
 
     lease: str
 
 
-@dataclass(frozen=True, slots=True)
-class CheckAlive:
+class CheckAlive(Struct, frozen=True):
     """The holder is late.  Ask the supervisor and answer `Alive` or `Lost`; no answer is `Lost`."""
 
     lease: str
     gen: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(Struct, frozen=True):
     """Make sure that nothing of this generation runs or will run on the device, then say `Fenced`.
     Nobody gets a Grant before that.
     """
@@ -75,8 +68,7 @@ class Fence:
     gen: int
 
 
-@dataclass(frozen=True, slots=True)
-class Audit:
+class Audit(Struct, frozen=True):
     """A lease returned a token that it no longer held.  That time has been charged already."""
 
     lease: str
@@ -84,8 +76,7 @@ class Audit:
     busy_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class TimerAt:
+class TimerAt(Struct, frozen=True):
     """Hand in `TimePassed` at this time.  A new TimerAt replaces the one before.
 
     `TokenScheduler.next_wake` says the same.  A TimePassed that comes too early is harmless.
@@ -94,8 +85,7 @@ class TimerAt:
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """A join or a resize would guarantee more than the device has, so nothing was changed.
 
     over_ppm: how much more.  fits_ppm: the largest request that fits.

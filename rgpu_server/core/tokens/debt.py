@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct, field
 
 from rgpu_server.core.tokens.siblings import Siblings
 
@@ -19,8 +20,7 @@ class Claimant(Protocol):
     due: bool
 
 
-@dataclass(slots=True, eq=False)
-class Payer:
+class Payer(Struct, eq=False):
     """The account of one payer on one device.
 
     A lease is due when it waits for the device or holds it and its tag is not ahead of the device

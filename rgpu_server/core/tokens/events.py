@@ -4,15 +4,15 @@ whatever number of processes and streams it has.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from rgpu_server.core.tokens.share import Share
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(Struct, frozen=True):
     """A lease came to the device.  It does not want the token until `Woke`.
 
     payer: the tenant that owes the debts of the lease; empty: the lease pays for itself.
@@ -23,51 +23,44 @@ class Joined:
     payer: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Resized:
+class Resized(Struct, frozen=True):
     """The lease has another share from now on."""
 
     lease: str
     share: Share
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(Struct, frozen=True):
     """The lease is gone.  If it holds the token, it is fenced first."""
 
     lease: str
 
 
-@dataclass(frozen=True, slots=True)
-class Paused:
+class Paused(Struct, frozen=True):
     """The operator stops the lease's device work; a holder is recalled."""
 
     lease: str
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed:
+class Resumed(Struct, frozen=True):
     """The operator lets a paused lease go on."""
 
     lease: str
 
 
-@dataclass(frozen=True, slots=True)
-class Woke:
+class Woke(Struct, frozen=True):
     """The lease has device work and no token.  A second `Woke` changes nothing."""
 
     lease: str
 
 
-@dataclass(frozen=True, slots=True)
-class Slept:
+class Slept(Struct, frozen=True):
     """A lease that waits for the token has no work any more.  A holder sends `Returned` instead."""
 
     lease: str
 
 
-@dataclass(frozen=True, slots=True)
-class NearEnd:
+class NearEnd(Struct, frozen=True):
     """The holder releases no more work in this slice; what it released still runs.
 
     may_lengthen: the caller can make the slice longer now, and has just reported the time held so
@@ -79,8 +72,7 @@ class NearEnd:
     may_lengthen: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(Struct, frozen=True):
     """The token is back and everything released under it has completed.
 
     held_ns: from the first release, or from the end of the last report, until the work was done.
@@ -98,8 +90,7 @@ class Returned:
     kernel_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Progressed:
+class Progressed(Struct, frozen=True):
     """The holder's time since its last report; the holder goes on.  So the usage of a long run
     stays up to date, and if the run is fenced later, its device time up to here is measured.
     """
@@ -110,24 +101,21 @@ class Progressed:
     busy_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Alive:
+class Alive(Struct, frozen=True):
     """Answers `CheckAlive`: the holder lives, its kernel still runs."""
 
     lease: str
     gen: int
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """The holder does not react any more.  Answers `CheckAlive`, or comes without a question."""
 
     lease: str
     gen: int
 
 
-@dataclass(frozen=True, slots=True)
-class Died:
+class Died(Struct, frozen=True):
     """A worker of the lease died while it held the token, or all of its workers did.
 
     The lease counts as asleep afterwards.  If another worker of the lease has work, send `Woke`.
@@ -136,8 +124,7 @@ class Died:
     lease: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fenced:
+class Fenced(Struct, frozen=True):
     """Answers `Fence`: nothing of that generation runs on the device or ever will.
 
     busy_ns: device time since the last report, as the lease page shows it.  None: unknown, so the
@@ -149,8 +136,7 @@ class Fenced:
     busy_ns: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TimePassed:
+class TimePassed(Struct, frozen=True):
     """The time that `TokenScheduler.next_wake` named has come."""
 
 

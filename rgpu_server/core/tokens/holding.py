@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from rgpu_server.core.tokens.params import TokenParams
     from rgpu_server.core.tokens.units import Unit
 
 
-@dataclass(slots=True, eq=False)
-class Holding:
+class Holding(Struct, eq=False):
     """The state of one hold, from its Grant until the token is back or fenced.
 
     granted_at: time of the Grant, from which the least hold counts.  An Extend does not change it.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 MS = 1_000_000
 SECOND = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class TokenParams:
+class TokenParams(Struct, frozen=True):
     """Times in ns of wall clock or of device time, shares in ppm.
 
     slice_base_ns: a slice without a measure, until hand-overs have been measured.  A hand-over of

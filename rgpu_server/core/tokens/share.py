@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from rgpu_server.core.model import PPM
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Struct, frozen=True):
     """What a lease may have of one device.
 
     request_ppm: guaranteed, 0 is best effort.  limit_ppm: never more, 1_000_000 is no cap.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rgpu_server.core.model import PPM
 from rgpu_server.core.tokens.units import PPB, State
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
     from rgpu_server.core.tokens.units import Unit
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Totals are ns since the lease joined, up to the last event or report.
 
     device_ns: the device worked for the lease.  held_ns: the lease had the token.
