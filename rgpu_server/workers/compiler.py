@@ -39,6 +39,9 @@ log = logging.getLogger("rgpu.compiler")
 MAX_IDLE = 4
 _LOG_BYTES = 64 << 10
 _START_SECONDS = 60
+# When the next spare starts: later than the session that took the last one, which it would slow
+# down, and not at all on a server that ends with its first program.
+_SPARE_SECONDS = 2.0
 
 
 class _Compiler(Struct):
@@ -111,8 +114,7 @@ class Compilers:
         if compiler is None:
             self.start()
             compiler, self._spare = self._spare, None
-            # Later, so that the next spare's start does not slow down this session.
-            asyncio.get_running_loop().call_later(0.5, self._restart_spare)
+            asyncio.get_running_loop().call_later(_SPARE_SECONDS, self._restart_spare)
         if compiler is None:
             raise WorkerError("the server is stopping")
         self._tenants[tenant] = compiler  # last = most recently used
