@@ -14,7 +14,7 @@ import pytest
 from helpers.counts import ALL, runs_all
 from helpers.ends import WrongEndError, watch
 from helpers.needs import CONTAINERS, Needing, required
-from helpers.order import Durations, place, shuffled
+from helpers.order import Durations, folders, in_turn, place, shuffled
 from helpers.telling import note_test
 from helpers.turns import Turns
 from helpers.undisturbed import (
@@ -107,11 +107,21 @@ def pytest_configure_node(node: Any) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Lets no collection of garbage visit the tests that were found, because they all stay: a
-    million objects, and some tests collect garbage themselves.
+    million objects, and some tests collect garbage themselves.  Each process of the run finds them
+    in an order of its own.
     """
     gc.disable()
+    worker = getattr(session.config, "workerinput", None)
+    if worker is not None and [Path(one).resolve() for one in session.config.args] == [
+        ROOT / "tests"
+    ]:
+        left_out = {Path(one).resolve() for one in session.config.getoption("ignore") or ()}
+        session.config.args[:] = in_turn(
+            [one for one in folders() if one not in left_out],
+            int(worker["workerid"].removeprefix("gw")), int(worker["workercount"]),
+        )  # fmt: skip
     try:
         return (yield)
     finally:

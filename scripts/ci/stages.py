@@ -180,8 +180,6 @@ SKBUILD_BUILD_DIR=build/gxx SKBUILD_CMAKE_DEFINE='RGPU_WERROR=ON;CMAKE_UNITY_BUI
         f"""
 without='torch expecttest accelerate transformers containers'
 {_REQUIRE}
-# Else each process of pytest compiles all files of tests, at the same time.
-pytest --all --collect-only --quiet --numprocesses=0 >/dev/null
 pytest --all --ignore=tests/native --ignore=tests/emu_exec --ignore=tests/kubernetes \\
   --ignore=tests/containers
 """,

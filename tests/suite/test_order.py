@@ -81,3 +81,10 @@ def test_the_table_is_written_from_a_run(table: Path) -> None:
 
 def test_every_file_of_the_table_is_there() -> None:
     assert all((order.ROOT / path).is_file() for path in order.longest())
+
+
+def test_each_process_begins_with_its_own_part_of_the_folders() -> None:
+    found = [Path(name) for name in "abcdefgh"]
+    orders = ["".join(order.in_turn(found, process, 3)) for process in range(3)]
+    assert orders == ["abcdefgh", "cdefghab", "fghabcde"]
+    assert Path(__file__).parent in order.folders()
