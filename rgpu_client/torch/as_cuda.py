@@ -14,7 +14,7 @@ import sys
 import threading
 from typing import Any
 
-from rgpu_client.torch import accelerator, backend, cuda_names, scripts
+from rgpu_client.torch import accelerator, backend, cuda_names, script_modules, scripts
 from rgpu_client.torch.package import kind_of, torch
 from rgpu_client.torch.session import session
 from rgpu_client.torch.setup import device as _device
@@ -56,6 +56,7 @@ def install() -> None:
     _rename_module()
     _rename_types()
     scripts.install()
+    script_modules.devices.add(b"cuda")
     _rename_autocast()
     torch.amp.GradScaler = torch.GradScaler = _scaler(torch.amp.GradScaler)
     torch.load = _loading(torch.load)

@@ -6,16 +6,10 @@ import functools
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rgpu_client.torch import storages
 from rgpu_client.torch.package import kind_of, torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-# Methods of script modules.
-_WRITING = (
-    "save", "save_to_buffer", "_save_for_lite_interpreter", "_save_to_buffer_for_lite_interpreter",
-)  # fmt: skip
 
 
 def install() -> None:
@@ -35,10 +29,6 @@ def install() -> None:
         here_or(tensor.__cuda_array_interface__.__get__, _no_address)
     )
     torch.to_dlpack = torch.utils.dlpack.to_dlpack = here_or(torch.to_dlpack, _no_pointers)
-    for name in _WRITING:
-        script = torch.jit.RecursiveScriptModule
-        setattr(script, name, _told_or(getattr(script, name)))
-    torch.jit.load = _moved_or(torch.jit.load)
     wrapper = torch._TorchCompileInductorWrapper
     wrapper.__call__ = _eager_or(wrapper.__call__)
 
@@ -134,44 +124,6 @@ def _no_address(self: Any) -> Any:
         "a tensor of the device rgpu has no __cuda_array_interface__: its elements are on a GPU "
         "node, so use tensor.cpu()"
     )
-
-
-def _told_or(original: Any) -> Any:
-    """PyTorch's C++ writes the tensors of a script module, by the sizes of their storages."""
-
-    @functools.wraps(original)
-    def save(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        for one in (*self.parameters(), *self.buffers()):
-            if is_here(one):
-                storages.told_size(one.untyped_storage())
-        return original(self, *arguments, **keywords)
-
-    return save
-
-
-def _moved_or(original: Any) -> Any:
-    """PyTorch's C++ reads tensors into memory, so a script module is read here and then moved."""
-
-    @functools.wraps(original)
-    def load(f: Any, map_location: Any = None, *arguments: Any, **keywords: Any) -> Any:
-        where = torch.device(map_location) if isinstance(map_location, str) else map_location
-        if where is None or kind_of(where) != "rgpu":
-            return original(f, map_location, *arguments, **keywords)
-        return _moved(original(f, "cpu", *arguments, **keywords), where)
-
-    return load
-
-
-def _moved(module: Any, where: Any) -> Any:
-    """Returns a script module with its tensors moved. Tensors that are shared stay so."""
-    known: dict[Any, Any] = {}
-    for part in module.modules():
-        own = (part.named_parameters, part.named_buffers)
-        for name, one in [pair for named in own for pair in named(recurse=False)]:
-            if one not in known:
-                known[one] = one.detach().to(where).requires_grad_(one.requires_grad)
-            setattr(part, name, known[one])
-    return module
 
 
 def _eager_or(original: Any) -> Any:

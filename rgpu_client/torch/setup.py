@@ -10,10 +10,12 @@ from rgpu_client.torch import (
     autocast,
     backend,
     generators,
+    modules,
     patches,
     processes,
     registry,
     safetensors_files,
+    script_modules,
     untyped,
 )
 from rgpu_client.torch.package import torch
@@ -32,9 +34,10 @@ def _install() -> Any:
     untyped.install()
     processes.install()
     patches.install()
+    modules.install()
+    script_modules.install()
     accelerator.install()
     safetensors_files.install()
-    torch.__future__.set_swap_module_params_on_conversion(True)
     return torch.device("rgpu", 0)
 
 

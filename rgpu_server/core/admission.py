@@ -176,7 +176,7 @@ class Admission:
             weakened=tuple(h.lease for h in table.weakened),
             noticed=tuple(h.lease for h in table.noticed if not h.noticed),
             wait=late != NOTHING and verdict.device == NOTHING,
-            free=over(over(_capacity(device), total(here)), kept_for_others),
+            free=over(over(capacity(device), total(here)), kept_for_others),
             missing=verdict.device,
             refusal=refusal,
         )
@@ -198,7 +198,7 @@ class Admission:
         here = _on(device, kept)
         use = plus(total(here), there.amount)
         use = plus(use, _kept_for_others(device, here, claims, verdict.owned))
-        missing = over(use, _capacity(device))
+        missing = over(use, capacity(device))
         return _Short(where(grows, missing), verdict.short, verdict.owned)
 
     def _reclaim(
@@ -333,5 +333,6 @@ def _kept_for_others(
     return where((not owned[0], not owned[1]), room)
 
 
-def _capacity(device: Device) -> Amount:
+def capacity(device: Device) -> Amount:
+    """Returns what a device has in all."""
     return Amount(PPM, device.memory_bytes)

@@ -45,7 +45,7 @@ class LeaseUsers:
         if lease.slots:
             return False
         lease.held_bytes = 0
-        self._lending.freed()
+        self._lending.freed(lease)
         if lease.state is not LeaseState.ACTIVE:
             self._lending.drop(lease)
             return True
@@ -69,7 +69,7 @@ class LeaseUsers:
         lease.holders.discard(claim)
         if lease.used or lease.state is not LeaseState.ACTIVE:
             return False
-        self._lending.freed()
+        self._lending.freed(lease)
         return self._left(lease, now)
 
     def without_session(self, tenant: str, key: LeaseKey) -> int:

@@ -119,6 +119,14 @@ class LeaseBook:
         """Returns what each lease holds."""
         return self._table.holdings()
 
+    def total_on(self, device: int) -> Amount:
+        """Returns what all leases hold of a device."""
+        return self._table.total_on(device)
+
+    def weak(self) -> set[str]:
+        """Returns the ids of the leases that have less of a share than was asked for."""
+        return self._table.weak
+
     def borrowing(self) -> tuple[set[str], set[str]]:
         """Returns the ids of the leases whose share, and whose memory, is borrowed."""
         return self.lending.borrowing()
@@ -274,7 +282,7 @@ class LeaseBook:
         lease.quota, lease.asked_share_ppm = quota, asked.share_request_ppm
         # A worker may report any number. Its sessions cannot hold more than its lease had.
         lease.held_bytes = min(used_bytes, max(before.memory_bytes, lease.held_bytes))
-        self.lending.freed()
+        self.lending.freed(lease)
         return lease
 
     def oversize(self) -> list[str]:
@@ -287,7 +295,7 @@ class LeaseBook:
             lease = self._table.get(lease_id)
             if lease is not None and used_bytes < lease.held_bytes:
                 lease.held_bytes = used_bytes
-                self.lending.freed()
+                self.lending.freed(lease)
 
     def revoke(self, lease_id: str, now: float) -> tuple[Lease, bool]:
         """Ends a lease. Returns True if it had no session and is gone at once."""
@@ -356,7 +364,7 @@ class LeaseBook:
         lease.device, lease.quota = plan.device.ordinal, plan.quota
         lease.asked_share_ppm, lease.reclaim_at = plan.quota.share_request_ppm, None
         lease.first, lease.own = None, False
-        self.lending.freed()
+        self.lending.freed(lease)
 
     def check_new(self, key: LeaseKey, *, operator: bool) -> None:
         """Refuses a key without a lease if only the cluster's manager makes leases here. operator:

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from rgpu_common.units import format_bytes
-from rgpu_server.core.admission import Admission
+from rgpu_server.core.admission import Admission, capacity
 from rgpu_server.core.claims import Claims
 from rgpu_server.core.model import Amount, Code, LeaseState, RefusedError
 from rgpu_server.core.placement import find
-from rgpu_server.core.plans import Ask
-from rgpu_server.core.quota import Holding
+from rgpu_server.core.plans import Ask, Plan, disturbance
+from rgpu_server.core.quota import NOTHING, Holding, minus, over, plus, where
+
+# The leases whose share, and whose memory, is borrowed.
+Loans = tuple[set[str], set[str]]
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +23,6 @@ if TYPE_CHECKING:
     from rgpu_server.core.lease import Lease
     from rgpu_server.core.lease_table import LeaseTable
     from rgpu_server.core.model import Device, Quota
-    from rgpu_server.core.plans import Plan
     from rgpu_server.core.policy import Policy
     from rgpu_server.core.quota import Quotas
 
@@ -40,8 +42,9 @@ class Lending:
         self._changed: dict[str, tuple[Lease, bool]] = {}
         self._noticed: list[Lease] = []
         self._room = False
-        # The last answer of `borrowing`, and the table's version that it is of.
-        self._loans: tuple[int, tuple[set[str], set[str]]] = (-1, (set(), set()))
+        # The last answer of `borrowing`, and what of it is of each tenant.
+        self._loans: Loans = (set(), set())
+        self._loans_of: dict[str, Loans] = {}
         # Counts since the start how often room may have become free.
         self.changes = 0
 
@@ -67,6 +70,8 @@ class Lending:
             RefusedError: there is no room. Or there is none yet, and the tenant now has a claim to
                 it.
         """
+        if (easy := self._easy(ask, lease, now)) is not None:
+            return easy
         holdings = self._table.holdings(lease)
         plan = self._admission.plan(ask, holdings, self._claims.current(now))
         amount = Amount(plan.quota.share_request_ppm, plan.quota.memory_bytes)
@@ -88,6 +93,27 @@ class Lending:
         self._claims.met(ask.tenant, plan.device.model, amount)
         return plan
 
+    def _easy(self, ask: Ask, lease: Lease | None, now: float) -> Plan | None:
+        """Returns the best plan that disturbs nobody, if that needs no look at each lease: it grows
+        in nothing, or there is room beside what all hold and nothing bounds its tenant. None: it
+        does. Errors as `admit`.
+        """
+        if self._claims.current(now):
+            return None
+        plans = []
+        for device in self._admission.wanted(ask, self._table.holdings):
+            quota = ask.quota_on(device)
+            amount = Amount(quota.share_request_ppm, quota.memory_bytes)
+            grows = tuple(more > had for more, had in zip(amount, ask.before, strict=True))
+            if any(grows) and self._quotas.bounds(ask.tenant, device.model):
+                return None
+            others = self._table.total_on(device.ordinal)
+            if lease is not None and lease.device == device.ordinal:
+                others = minus(others, lease.amount)
+            if where(grows, over(plus(others, amount), capacity(device))) == NOTHING:
+                plans.append(Plan(device, quota, free=over(capacity(device), others)))
+        return min(plans, key=disturbance, default=None)
+
     def possible(self, ask: Ask) -> list[int]:
         """Returns the devices on which an ask would fit without other leases; RefusedError if there
         is none.
@@ -103,21 +129,28 @@ class Lending:
         """Raises RefusedError if all room that the ask could take is kept for claims in line."""
         self._admission.wanted(ask, self._table.holdings)
 
-    def borrowing(self) -> tuple[set[str], set[str]]:
+    def borrowing(self) -> Loans:
         """Returns the ids of the leases whose share, and whose memory, is borrowed.
 
-        That depends on all leases, and each answer about a lease tells it. It is found out again
-        only when a lease holds something else than before.
+        Each answer about a lease tells it. It is found out again for the tenants whose leases hold
+        something else than before.
         """
-        version, loans = self._loans
-        if version != self._table.version:
-            loans = self._quotas.borrowing(self._table.holdings())
-            self._loans = self._table.version, loans
-        return loans
+        for tenant in self._table.moved:
+            before = self._loans_of.pop(tenant, (set(), set()))
+            now = self._quotas.borrowing(self._table.holdings_of(tenant))
+            if any(now):
+                self._loans_of[tenant] = now
+            shares, memories = self._loans
+            self._loans = ((shares - before[0]) | now[0], (memories - before[1]) | now[1])
+        self._table.moved.clear()
+        return self._loans
 
-    def freed(self) -> None:
-        """Notes that a lease holds less than before, so that `restore` looks again."""
-        self._table.changed()
+    def freed(self, lease: Lease) -> None:
+        """Notes that a lease may hold less than before, so that `restore` looks again."""
+        self._table.changed(lease)
+        self._look_again()
+
+    def _look_again(self) -> None:
         self._room = True
         self.changes += 1
 
@@ -131,12 +164,12 @@ class Lending:
         """Removes a lease that has no session any more."""
         self._table.remove(lease)
         self._changed.pop(lease.id, None)
-        self.freed()
+        self._look_again()
 
     def expire(self, now: float) -> None:
         """Removes the expired claims of owners."""
         if self._claims.expire(now):
-            self.freed()
+            self._look_again()
 
     def ends(self) -> list[float]:
         """Returns the times at which `expire` has work to do."""
@@ -153,6 +186,8 @@ class Lending:
             self._restore_weak(now)
 
     def _restore_weak(self, now: float) -> None:
+        if not self._table.weak:
+            return
         weak = [
             x
             for x in self._table
@@ -175,7 +210,7 @@ class Lending:
             if plan.fits:
                 self._make_way(plan, now)
                 lease.quota = lease.asked
-                self._table.changed()
+                self._table.changed(lease)
                 self._changed[lease.id] = (lease, False)
 
     def _review_notices(self, now: float) -> None:
@@ -213,7 +248,7 @@ class Lending:
             self.dismiss(lease)
         for lease in map(self._named, plan.weakened):
             lease.quota = replace(lease.quota, share_request_ppm=0)
-            self._table.changed()
+            self._table.changed(lease)
             self._changed[lease.id] = (lease, False)
         for lease in map(self._named, plan.noticed):
             self._notice(lease, now)

@@ -80,6 +80,12 @@ class Quotas:
             return None if self._policy.absent_model_unlimited else NOTHING
         return quota[model]
 
+    def bounds(self, tenant: str, model: str) -> bool:
+        """True if what a tenant may hold of a model depends on what leases hold."""
+        policy = self.policy_of(tenant)
+        ceilings = policy.memory_bytes, policy.share_ppm
+        return self.owned(tenant, model) is not None or ceilings != (None, None)
+
     def held(self, tenant: str, model: str, holdings: Iterable[Holding]) -> Amount:
         """Returns what the leases of a tenant hold on the devices of a model."""
         return total(h for h in holdings if h.tenant == tenant and self._models[h.device] == model)
@@ -254,6 +260,11 @@ class Quotas:
 def plus(a: Amount, b: Amount) -> Amount:
     """Returns the sum."""
     return Amount(a.share_ppm + b.share_ppm, a.memory_bytes + b.memory_bytes)
+
+
+def minus(a: Amount, b: Amount) -> Amount:
+    """Returns the difference."""
+    return Amount(a.share_ppm - b.share_ppm, a.memory_bytes - b.memory_bytes)
 
 
 def over(a: Amount, b: Amount) -> Amount:

@@ -9,6 +9,8 @@ import pytest
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
 from rgpu_server.core.ended import MAX_REMEMBERED, EndedKeys
+from rgpu_server.core.lease import Lease
+from rgpu_server.core.lease_table import LeaseTable
 from rgpu_server.core.model import (
     Code,
     Device,
@@ -22,6 +24,7 @@ from rgpu_server.core.model import (
 )
 from rgpu_server.core.node import Node
 from rgpu_server.core.policy import Policy, TenantPolicy
+from rgpu_server.core.quota import Holding
 from rgpu_server.core.shares import Change
 
 GIB = 1 << 30
@@ -222,6 +225,36 @@ def test_resize_writes_the_page_and_refuses_what_does_not_fit() -> None:
         "a lease of 4 GiB does not fit on device 0: 3 GiB of its 8 GiB are free, "
         "1 GiB too little; ask for less memory or wait until a lease ends",
     )
+
+
+def test_to_resize_a_lease_takes_no_look_at_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before: each resize made a list of what all leases hold, and looked through it: 4 ms among
+    1,000.
+    """
+    n = node(devices=2, alice=TenantPolicy(), bob=TenantPolicy(memory_bytes=4 * GIB))
+    for key in "abc":
+        n.handle(grant(key), 0.0)
+    n.handle(on.LeaseRequested(1, "bob", "d", Wish(memory_bytes=GIB)), 0.0)
+    looks = []
+    holdings = LeaseTable.holdings
+
+    def looked(table: LeaseTable, without: Lease | None = None) -> list[Holding]:
+        looks.append(without)
+        return holdings(table, without)
+
+    monkeypatch.setattr(LeaseTable, "holdings", looked)
+
+    def resized(lease: str, memory: int) -> do.Action:
+        return n.handle(on.ResizeRequested(2, lease, Change(memory)), 1.0)[-1]
+
+    for memory in (2 * GIB, GIB, 3 * GIB, 5 * GIB):
+        assert resized("lease-1", memory) == do.Answer(2, "lease-1", 0)
+    assert resized("lease-4", GIB // 2) == do.Answer(2, "lease-4", 0)
+    assert looks == []
+    # Where there is not enough room, and where a tenant has a bound, they count one by one.
+    assert isinstance(resized("lease-1", 8 * GIB), do.Refuse)
+    assert resized("lease-4", 2 * GIB) == do.Answer(2, "lease-4", 0)
+    assert len(looks) == 2
 
 
 def test_a_resized_lease_holds_no_more_than_it_had() -> None:

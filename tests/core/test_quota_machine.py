@@ -199,6 +199,16 @@ class Owners(RuleBasedStateMachine):
         assert book.borrowing() == book.quotas.borrowing(book.holdings())
 
     @invariant()
+    def totals_are_the_sums_of_what_leases_hold(self) -> None:
+        """They are counted at each change."""
+        book = self.node.leases
+        for device in self.node.devices:
+            here = [h for h in book.holdings() if h.device == device.ordinal]
+            assert book.total_on(device.ordinal) == total(here)
+        weak = {x.id for x in book if x.quota.share_request_ppm < x.asked_share_ppm}
+        assert book.weak() == weak
+
+    @invariant()
     def what_a_tenant_owns_is_not_taken(self) -> None:
         book = self.node.leases
         shares, memories = book.borrowing()

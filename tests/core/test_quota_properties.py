@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from core.quota_node import GIB, ask, granted, node, owns, refusal
+import pytest
+from core.quota_node import GIB, POLICY, ask, granted, node, owns, refusal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
+from rgpu_server.core.lease_table import LeaseTable
 from rgpu_server.core.model import Amount, Code
 from rgpu_server.core.node import Node
-from rgpu_server.core.policy import Policy
+from rgpu_server.core.policy import Policy, TenantPolicy
 from rgpu_server.core.quota import over, total
+from rgpu_server.core.shares import Change
 
 TENANTS = {
     "a": owns(0.75, 6, borrow=True),
@@ -110,3 +114,42 @@ def test_nothing_is_promised_twice(asks: list[tuple[str, float, float, int]]) ->
     # The share that a weakened lease asked for is remembered.
     for lease in book:
         assert lease.quota.share_request_ppm in (0, lease.asked_share_ppm)
+
+
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "e", "f", "g"]),
+        st.sampled_from([0.0, 0.125, 0.25, 0.5]),
+        st.sampled_from([0.5, 1, 2, 4]),
+        st.sampled_from([None, 0, 1]),
+        st.booleans(),  # a lease that is there is resized
+    ),
+    max_size=14,
+)
+SOME_BOUND = {"a": TENANTS["a"], "g": TenantPolicy(memory_bytes=4 * GIB), "*": TenantPolicy()}
+
+
+@settings(max_examples=150, deadline=None)
+@given(changes=CHANGES)
+def test_what_is_counted_in_all_decides_as_what_is_counted_one_by_one(
+    changes: list[tuple[str, float, float, int | None, bool]],
+) -> None:
+    """Where there is room, nobody looks at each lease. With totals beyond all, everybody does."""
+    nodes = [node(POLICY, 2, **SOME_BOUND) for _ in range(2)]
+    for now, change in enumerate(changes):
+        first = _changed(nodes[0], float(now), *change)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(LeaseTable, "total_on", lambda table, device: Amount(1 << 40, 1 << 60))
+            second = _changed(nodes[1], float(now), *change)
+        assert first == second
+
+
+def _changed(
+    n: Node, now: float, tenant: str, share: float, gib: float, device: int | None, resize: bool
+) -> list[do.Action]:
+    leases = list(n.leases)
+    if not resize or not leases:
+        return ask(n, tenant, f"k{now}", share, gib, now, device=device)
+    lease = leases[int(now) % len(leases)]
+    change = Change(int(gib * GIB), None, int(share * 1_000_000), 1_000_000)
+    return n.handle(on.ResizeRequested(2, lease.id, change, {}), now)
