@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from netprobe.candidates import TRANSPORTS
-from rgpu_client.arrays.running import with_arrays, with_torch
+from rgpu_client.arrays.running import with_advice, with_arrays, with_torch
 from rgpu_client.cluster.options import Wanted, add_options, wanted
 from rgpu_client.device_names import parse_devices
 from rgpu_client.program import before_start, cannot_start, find_program, keep_started, say_started
@@ -141,7 +141,7 @@ def _environment(arguments: argparse.Namespace) -> dict[str, str]:
 def _sized(arguments: argparse.Namespace) -> dict[str, str]:
     """Returns the program's environment, with the sizes of its lease."""
     variables = settings_of(arguments).variables()
-    environment = client_environment(os.environ, variables, library_path())
+    environment = with_advice(client_environment(os.environ, variables, library_path()))
     if getattr(arguments, "torch", False):
         environment = with_torch(environment, library_path())
     return with_arrays(environment) if getattr(arguments, "arrays", False) else environment
