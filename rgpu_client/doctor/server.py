@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from netprobe.candidates import completed
+from netprobe.candidates import completed, is_explicit
 from netprobe.prober import ProbeBudget
 from netprobe.show import why_not
 from netprobe.survey import survey
@@ -91,7 +91,7 @@ def _asked(name: str, found: Survey) -> Iterator[Finding]:
     from rgpu_client.control import ControlClient
 
     try:
-        with ControlClient(_api(name, found)) as client:
+        with ControlClient(_api(name, found), explicit=is_explicit(name)) as client:
             answer = client.devices()
             yield from _version(answer)
             yield from _clock(client)

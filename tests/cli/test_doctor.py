@@ -134,7 +134,7 @@ def test_an_access_token_that_the_server_does_not_know(tmp_path: Path) -> None:
     with Server("--tokens", str(tokens), "--config", str(config)) as server:
         known = {"RGPU_TOKEN_FILE": str(own)}
         assert "quota" in {one["area"] for one in findings("--server", server.tcp, code=0, **known)}
-        found = findings("--server", server.tcp, code=1)
+        found = findings("--server", f"tcp:{server.tcp}", code=1)
     assert "RGPU_TOKEN_FILE" in those(found, "token", "error")
 
 
