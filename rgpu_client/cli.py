@@ -12,7 +12,14 @@ from netprobe.candidates import TRANSPORTS
 from rgpu_client.arrays.running import with_advice, with_arrays, with_torch
 from rgpu_client.cluster.options import Wanted, add_options, wanted
 from rgpu_client.device_names import parse_devices
-from rgpu_client.program import before_start, cannot_start, find_program, keep_started, say_started
+from rgpu_client.program import (
+    before_start,
+    cannot_start,
+    find_program,
+    keep_started,
+    say_not_started,
+    say_starting,
+)
 from rgpu_client.program_environment import client_environment, library_path
 from rgpu_client.session.audit import is_loud
 from rgpu_client.session.check import FOR_EVER, claimed, wait_seconds
@@ -271,10 +278,11 @@ def _all_name_servers(arguments: argparse.Namespace) -> bool:
 def _become(command: list[str], environment: dict[str, str]) -> NoReturn:
     """Executes the program in place of this process; ProgramError."""
     sys.stdout.flush()
-    say_started()
+    say_starting()
     try:
         os.execve(command[0], command, environment)
     except OSError as error:
+        say_not_started()
         raise cannot_start(command[0], error) from None
 
 
