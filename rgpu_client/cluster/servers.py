@@ -311,13 +311,13 @@ def only_server(servers: Servers, what: str) -> Server:
 
 
 def _named(pool: cluster_pb2.GetPoolResponse, name: str) -> cluster_pb2.PoolNode:
-    """Returns the node of this name, or the only one whose name begins so; UsageError."""
-    found = [one for one in pool.nodes if one.name == name]
-    found = found or [one for one in pool.nodes if one.name.startswith(name)]
-    if len(found) != 1:
-        several = f"{name!r} begins several names" if found else f"there is no node {name!r}"
-        raise UsageError(f"{several}: name one of {_names(pool)}")
-    return found[0]
+    """Returns the node of this name; UsageError. How a name begins is none: `gpu1` would drain
+    gpu10 when gpu1 has gone.
+    """
+    found = next((one for one in pool.nodes if one.name == name), None)
+    if found is None:
+        raise UsageError(f"there is no node {name!r}: name one of {_names(pool)}")
+    return found
 
 
 def _server(node: cluster_pb2.PoolNode, manager: Endpoint) -> Server:
