@@ -9,21 +9,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from netprobe.candidates import TRANSPORTS
-from rgpu_client.arrays.running import with_arrays, with_torch
+from rgpu_client.arrays.running import with_advice, with_arrays, with_torch
 from rgpu_client.cluster.options import Wanted, add_options, wanted
 from rgpu_client.device_names import parse_devices
-from rgpu_client.program import before_start, cannot_start, find_program, keep_started, say_started
+from rgpu_client.program import (
+    before_start,
+    cannot_start,
+    find_program,
+    keep_started,
+    say_not_started,
+    say_starting,
+)
 from rgpu_client.program_environment import client_environment, library_path
 from rgpu_client.session.audit import is_loud
 from rgpu_client.session.check import FOR_EVER, claimed, wait_seconds
 from rgpu_client.session.greeting import program_name, run_name
 from rgpu_client.session.launch import api_server, carried
-from rgpu_client.session.routes import on_paths
+from rgpu_client.session.routes import check_secured_paths, on_paths
 from rgpu_client.settings import DEFAULT_SERVER, SESSION_SERVER_HELP, ClientSettings
 from rgpu_client.sizes import sizes_of
 from rgpu_client.variables import variable
 from rgpu_common.command import FAILED, Command
-from rgpu_common.errors import NoSessionError, RgpuError, ServerError, UsageError
+from rgpu_common.endpoints import speaks_tls
+from rgpu_common.errors import NoSessionError, RgpuError, ServerError, UnsecuredError, UsageError
 from rgpu_common.sharing import POLICIES
 
 if TYPE_CHECKING:
@@ -141,7 +149,7 @@ def _environment(arguments: argparse.Namespace) -> dict[str, str]:
 def _sized(arguments: argparse.Namespace) -> dict[str, str]:
     """Returns the program's environment, with the sizes of its lease."""
     variables = settings_of(arguments).variables()
-    environment = client_environment(os.environ, variables, library_path())
+    environment = with_advice(client_environment(os.environ, variables, library_path()))
     if getattr(arguments, "torch", False):
         environment = with_torch(environment, library_path())
     return with_arrays(environment) if getattr(arguments, "arrays", False) else environment
@@ -270,10 +278,11 @@ def _all_name_servers(arguments: argparse.Namespace) -> bool:
 def _become(command: list[str], environment: dict[str, str]) -> NoReturn:
     """Executes the program in place of this process; ProgramError."""
     sys.stdout.flush()
-    say_started()
+    say_starting()
     try:
         os.execve(command[0], command, environment)
     except OSError as error:
+        say_not_started()
         raise cannot_start(command[0], error) from None
 
 
@@ -295,7 +304,7 @@ def _run_in_cluster(
 
         joined = in_lease(manager, lease, environment, loud=loud)
         if joined is not None:
-            chosen = on_paths(joined[1], joined[0], arguments.transport, loud)
+            chosen = _paths_of_cluster(arguments, manager, joined[1], joined[0], loud)
             _become(command, claimed(carried(chosen), program_name(command)))
         # The next run that names the lease finds it by this name.
         environment["RGPU_NAME"] = lease
@@ -303,8 +312,11 @@ def _run_in_cluster(
         name = run_name(environment, program_name(command))
         placed = place_by_manager(manager, where, environment, arguments.wait, name=name, loud=loud)
         try:
-            chosen = on_paths(placed.environment, placed.server, arguments.transport, loud)
+            chosen = _paths_of_cluster(arguments, manager, placed.environment, placed.server, loud)
             _become(command, claimed(carried(chosen), program_name(command)))
+        except UnsecuredError:
+            placed.give_up()
+            raise
         except (NoSessionError, ServerError):
             # The server may have ended since it granted the lease; another one may have room.
             placed.give_up()
@@ -329,12 +341,22 @@ def _run_reserved(
     environment = _sized(arguments)
     loud = arguments.verbose or is_loud(environment)
     server, variables = in_reservation(manager, arguments.reservation, environment, loud=loud)
-    _become(
-        command,
-        claimed(
-            carried(on_paths(variables, server, arguments.transport, loud)), program_name(command)
-        ),
-    )
+    chosen = _paths_of_cluster(arguments, manager, variables, server, loud)
+    _become(command, claimed(carried(chosen), program_name(command)))
+
+
+def _paths_of_cluster(
+    arguments: argparse.Namespace,
+    manager: Endpoint,
+    variables: dict[str, str],
+    server: str,
+    loud: bool,
+) -> dict[str, str]:
+    """Returns the program's environment, with the paths to the servers that a manager has named."""
+    environment = on_paths(variables, server, arguments.transport, loud)
+    if speaks_tls(manager):
+        check_secured_paths(environment, server, arguments.transport)
+    return environment
 
 
 def _choose(arguments: argparse.Namespace, servers: str, where: Wanted) -> None:

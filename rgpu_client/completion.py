@@ -58,7 +58,7 @@ def _print_leases() -> None:
 
     with contextlib.suppress(RgpuError):
         answers = default_servers().ask(
-            lambda client: client.leases(), lambda server: server.client(_SECONDS)
+            lambda client: client.leases(), lambda server: server.client(_SECONDS), _SECONDS
         )
         leases = [lease for _, found in answers for lease in found]
         words = {word for lease in leases for word in (lease.lease_id, lease.key)}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -16,8 +18,8 @@ from rgpu_client.settings import SILENT_SECONDS
 from rgpu_common.channels import open_channel
 from rgpu_common.closing import Closing
 from rgpu_common.credentials import call_metadata
-from rgpu_common.endpoints import GrpcEndpoint, speaks_tls
-from rgpu_common.errors import NotThereError, RgpuError, ServerError
+from rgpu_common.endpoints import GrpcEndpoint, TcpEndpoint, parse_endpoint, speaks_tls
+from rgpu_common.errors import NotThereError, RgpuError, ServerError, SilentError
 from rgpu_common.texts import one_line
 from rgpu_common.v1 import (
     device_pb2,
@@ -42,6 +44,10 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = SILENT_SECONDS
 _LOOK_SECONDS = 1.0
+_KINDS = {
+    grpc.StatusCode.NOT_FOUND: NotThereError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: SilentError,
+}
 
 
 class LeaseRequest(Struct, frozen=True):
@@ -87,6 +93,9 @@ class ControlClient(Closing):
     """One connection to a server's API, with the environment's access token (RGPU_TOKEN_FILE).
 
     Every method raises ServerError with a sentence.
+
+    explicit: the address is a path. Else it names a server, to which programs on its machine go by
+    its Unix socket; if the server lets nobody in here without proof, it is asked at that socket.
     """
 
     def __init__(
@@ -94,17 +103,29 @@ class ControlClient(Closing):
         server: Endpoint,
         timeout_seconds: float = TIMEOUT_SECONDS,
         environment: Mapping[str, str] = os.environ,
+        *,
+        explicit: bool = True,
     ) -> None:
-        self._server = server
         self._timeout = timeout_seconds
+        self._until = math.inf
+        self._environment = environment
+        self._names_server = type(server) is TcpEndpoint and not explicit
         self._metadata = call_metadata(environment)
-        self._channel = open_channel(server, environment)
+        self._open(server)
+
+    def _open(self, server: Endpoint) -> None:
+        self._server = server
+        self._channel = open_channel(server, self._environment)
         self._devices = device_pb2_grpc.DeviceServiceStub(self._channel)
         self._leases = lease_pb2_grpc.LeaseServiceStub(self._channel)
         self._log = log_pb2_grpc.LogServiceStub(self._channel)
         self._node = node_pb2_grpc.NodeServiceStub(self._channel)
         self._observe = observe_pb2_grpc.ObserveServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionServiceStub(self._channel)
+
+    def give_up_after(self, seconds: float) -> None:
+        """Lets all calls from now on end within these seconds together."""
+        self._until = time.monotonic() + seconds
 
     def close(self) -> None:
         """Closes the connection."""
@@ -253,12 +274,29 @@ class ControlClient(Closing):
         self._call(self._leases.CancelClaim, lease_pb2.CancelClaimRequest(claim=claim))
 
     def _call(self, method: Callable[..., Any], request: Any) -> Any:
+        left = min(self._timeout, max(self._until - time.monotonic(), 0.0))
         try:
-            return method(request, timeout=self._timeout, metadata=self._metadata)
+            return method(request, timeout=left, metadata=self._metadata)
         except grpc.RpcError as error:
-            absent = error.code() is grpc.StatusCode.NOT_FOUND
-            kind = NotThereError if absent else ServerError
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED and self._names_server:
+                self._names_server = False
+                socket = _own_socket(self._server, self._environment)
+                if socket is not None:
+                    return self._call(self._at(socket, method), request)
+            kind = _KINDS.get(error.code(), ServerError)
             raise kind(one_line(self._sentence(error))) from None
+
+    def _at(self, server: Endpoint, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Opens another address of the server, and returns the same method there."""
+        stubs = [
+            (name, vars(stub)) for name, stub in vars(self).items() if hasattr(stub, "__dict__")
+        ]
+        (where,) = [(one, name) for one, methods in stubs for name, there in methods.items()
+                    if there is method]  # fmt: skip
+        self._channel.close()
+        self._open(server)
+        found: Callable[..., Any] = getattr(getattr(self, where[0]), where[1])
+        return found
 
     def _sentence(self, error: Any) -> str:
         code, details = error.code(), str(error.details() or "")
@@ -282,6 +320,18 @@ class ControlClient(Closing):
             f"no rgpu server answers at {self._server}: start one with `rgpu serve`, or name its "
             "address with --server or RGPU_SERVER"
         )
+
+
+def _own_socket(server: Endpoint, environment: Mapping[str, str]) -> Endpoint | None:
+    """Returns the Unix socket of a server that runs on this machine; None: it names none here."""
+    from netprobe.survey import find, local_path, paths_of
+
+    try:
+        found = find(str(server), _LOOK_SECONDS)
+    except RgpuError:
+        return None
+    path = local_path(found, paths_of(found, environment).uris) if found.same_host else None
+    return None if path is None else parse_endpoint(path)
 
 
 def _fault(server: Endpoint) -> str:

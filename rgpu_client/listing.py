@@ -93,6 +93,7 @@ class _Running(NamedTuple):
     sessions: ListSessionsResponse
     usages: Sequence[LeaseUsage]
     server: ListDevicesResponse
+    ended: Sequence[LogEntry] = ()
 
     def plain(self) -> dict[str, Any]:
         return plain_groups(
@@ -109,6 +110,10 @@ def _running(client: ControlClient) -> _Running:
     return _Running(client.running(), client.usage(), client.devices())
 
 
+def _running_and_ended(client: ControlClient) -> _Running:
+    return _running(client)._replace(ended=_ended(client))
+
+
 def _configure_ps(parser: argparse.ArgumentParser) -> None:
     _configure(parser)
     parser.add_argument(
@@ -122,22 +127,21 @@ def _ps(arguments: argparse.Namespace) -> int:
     from rgpu_client.background.list import background_lines, background_rows
 
     servers = servers_of(arguments)
-    answers = servers.ask(_running)
-    ended = servers.ask(_ended) if arguments.all else None
+    answers = servers.ask(_running_and_ended if arguments.all else _running)
     if arguments.json:
         plain = answers.plain(_Running.plain)
         if servers.whole and servers.pool is not None:
             plain["waiting"] = [plain_message(one) for one in servers.pool.waiting]
             plain["others_waiting"] = servers.pool.others_waiting
-        if ended is not None:
-            plain["ended"] = [plain_message(entry) for _, entries in ended for entry in entries]
+        if arguments.all:
+            plain["ended"] = [plain_message(entry) for _, one in answers for entry in one.ended]
             plain["background"] = background_rows()
         print(json.dumps(plain, indent=2))
         return answers.complain()
     width = terminal_width()
     lines = _ps_lines(servers, list(answers), width)
-    if ended is not None:
-        rows = [(server, entry) for server, entries in ended for entry in entries]
+    if arguments.all:
+        rows = [(server, entry) for server, one in answers for entry in one.ended]
         lines += _ended_lines(servers, rows, width) + background_lines(width)
     print("\n".join(lines))
     return answers.complain()

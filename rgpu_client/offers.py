@@ -59,10 +59,13 @@ def devices(server: str | None = None) -> list[Device]:
         UsageError: the address is not accepted.
         ServerError: the server does not answer, or does not believe the access token.
     """
+    from netprobe.candidates import is_explicit
     from rgpu_client.control import ControlClient
 
     try:
-        with ControlClient(configured_server(server, os.environ)) as client:
+        explicit = is_explicit(server or os.environ.get("RGPU_SERVER", ""))
+        where = configured_server(server, os.environ)
+        with ControlClient(where, explicit=explicit) as client:
             answer = client.devices()
     except RgpuError as error:
         raise in_words_of_connect(error) from None

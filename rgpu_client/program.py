@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # The descriptor by which the supervisor of a run in the background learns that the program begins.
 STARTED = "RGPU_STARTED"
+# The id of that run, by which its processes are found when its supervisor has been killed.
+BACKGROUND = "RGPU_BACKGROUND"
 _supervisors: list[int] = []
 # The last of the descriptors that are the program's own.
 _STANDARD = 2
@@ -96,10 +98,26 @@ def keep_started() -> None:
             _supervisors.append(int(text))
 
 
+def say_starting() -> None:
+    """Tells the supervisor, if there is one, that this process executes the program now. The
+    supervisor counts it as begun when it sees its end of the pipe closed, as executing closes it.
+    """
+    for supervisor in _supervisors:
+        with contextlib.suppress(OSError):
+            os.write(supervisor, b"+")
+
+
+def say_not_started() -> None:
+    """Takes back what `say_starting` told: the program could not be executed."""
+    for supervisor in _supervisors:
+        with contextlib.suppress(OSError):
+            os.write(supervisor, b"-")
+
+
 def say_started() -> None:
-    """Tells the supervisor, if there is one, that the program begins now."""
+    """Tells the supervisor, if there is one, that this process has started the program."""
+    say_starting()
     while _supervisors:
         with contextlib.suppress(OSError):
-            os.write(_supervisors[-1], b"+")
             os.close(_supervisors[-1])
         _supervisors.pop()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import logging
 
 from rgpu_cluster.manager.kubernetes_keys import namespace_here
@@ -39,7 +41,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     namespace = arguments.namespace or namespace_here()
-    run_loop(lambda: watch(arguments.kubeconfig, namespace, arguments.seconds))
+    with contextlib.suppress(asyncio.CancelledError):
+        run_loop(lambda: watch(arguments.kubeconfig, namespace, arguments.seconds))
     return OK
 
 

@@ -12,7 +12,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from rgpu_common import release, version_line
+from rgpu_common import ending, release, version_line
 from rgpu_common.errors import RgpuError, UsageError
 from rgpu_common.installing import install_words
 from rgpu_common.texts import one_line
@@ -218,7 +218,9 @@ def _dispatch(arguments: list[str]) -> int:
             f"{known or 'none'}"
         )
     command = _load(arguments[0], place)
-    return command.run(parser_of(command).parse_args(arguments[1:]))
+    parsed = parser_of(command).parse_args(arguments[1:])
+    ending.leave_in_order()
+    return command.run(parsed)
 
 
 def parser_of(command: Command) -> argparse.ArgumentParser:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rgpu_common.endpoints import speaks_tls
-from rgpu_common.errors import ServerError, UsageError
+from rgpu_common.errors import UnsecuredError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,11 +77,11 @@ def check_secured(server: Endpoint, environment: Mapping[str, str], name: str) -
     user has chosen a path on which nobody reads the token. name: of the server, for the sentence.
 
     Raises:
-        ServerError: it would go so.
+        UnsecuredError: it would go so.
         UsageError: as `configured_access_token`.
     """
     if not (speaks_tls(server) or server.loopback) and configured_access_token(environment):
-        raise ServerError(
+        raise UnsecuredError(
             f"{name} has the address {server}, where everybody on the network could read your "
             "access token, and its manager is asked over TLS: give the server a tls: address, and "
             "name it with --advertise"

@@ -4,6 +4,7 @@
 interpreter's own start.
 
 Ctrl-C ends the process without a traceback also while it imports and while the interpreter ends.
+SIGTERM ends a command that serves with success from here on.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 import signal
 import sys
 
-from rgpu_common import version_line
+from rgpu_common import ending, version_line
 
 
 def main() -> int:
     """Runs `rgpu` and returns its exit code."""
+    if sys.argv[1:] and sys.argv[1] in ending.SERVING:
+        ending.leave_at_once()
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:  # else the caller has it ignored
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -46,6 +46,14 @@ class NotThereError(ServerError):
     """The server answers, and has nothing of the name."""
 
 
+class SilentError(ServerError):
+    """What listens at the server's address has not answered in time."""
+
+
+class UnsecuredError(ServerError):
+    """An access token would go where others can read it."""
+
+
 class NoSessionError(ServerError):
     """The server was asked before the program started, and there is no session to be had."""
 

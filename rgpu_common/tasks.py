@@ -1,8 +1,9 @@
-"""Ends tasks for certain."""
+"""Ends tasks for certain, and by signals."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,3 +23,11 @@ async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
         for task in left:
             task.cancel()
         _, left = await asyncio.wait(left, timeout=_AGAIN_SECONDS)
+
+
+def cancel_on_signals() -> None:
+    """Has a signal to end cancel this task."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)

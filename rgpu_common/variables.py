@@ -24,7 +24,16 @@ KNOWN = frozenset(
 # build.
 _INTERNAL = frozenset(
     f"{PREFIX}{name}"
-    for name in ("AGENT", "BUILD_DIR", "CHOSEN", "PYTEST", "ROUTES", "STARTED", "TUNNEL")
+    for name in (
+        "AGENT",
+        "BACKGROUND",
+        "BUILD_DIR",
+        "CHOSEN",
+        "PYTEST",
+        "ROUTES",
+        "STARTED",
+        "TUNNEL",
+    )
 )
 _INTERNAL_KINDS = tuple(f"{PREFIX}{kind}_" for kind in ("EMU", "TEST", "UPDATE"))
 # The least similarity, from 0 to 1, at which a name is taken for a misspelt variable of rgpu. Less

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import shutil
 import signal
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from netprobe.identity import HostIdentity, identity_in
 from rgpu_common.clock import MonotonicClock
 from rgpu_common.endpoints import GrpcEndpoint, speaks_tls
 from rgpu_common.errors import ServerError
+from rgpu_common.tunnel import process
 from rgpu_server.agent.membership import Agency, Membership
 from rgpu_server.agent.node_orders import NodeOrderService
 from rgpu_server.conductor import Conductor, Equipment
@@ -405,14 +405,4 @@ def _announce(
 
 def run_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Runs `main` to its end, on uvloop where it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(main())
-        return
-    if sys.version_info >= (3, 11):
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(main())
-    else:
-        uvloop.install()
-        asyncio.run(main())
+    process.run_loop(main())

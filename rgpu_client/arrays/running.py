@@ -11,6 +11,16 @@ if TYPE_CHECKING:
 _HERE = Path(__file__).parent
 
 
+def with_advice(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns an environment in which a Python program that ends because it lacks CuPy or PyTorch
+    says what the remedy is. Any `sitecustomize` in the user's own PYTHONPATH counts before it.
+    """
+    own, given = str(_HERE / "advice"), environment.get("PYTHONPATH", "")
+    if own in given.split(":"):
+        return dict(environment)
+    return {**environment, "PYTHONPATH": f"{given}:{own}" if given else own}
+
+
 def with_arrays(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns an environment in which Python finds rgpu's `cupy` and `cupyx` before any other."""
     return _first(environment, _HERE / "stand_in")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shutil
@@ -11,8 +12,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from rgpu_client.background.store import Store, opened
-from rgpu_client.background.supervisor import KILL, OURS
+from rgpu_client.background.store import Store, opened, processes_of
+from rgpu_client.background.supervisor import KILL, OURS, PASSED_ON
 from rgpu_common.errors import RgpuError
 
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ def detach(name: str, words: Sequence[str]) -> int:
     run = store.new(name, words)
     said = _started(store, run)
     if said == "gone":
-        raise RgpuError(f"the supervisor of {name} ({run.id}) was killed")
+        raise RgpuError(
+            f"the supervisor of {name} ({run.id}) was killed; `rgpu cancel {run.id}` ends what it "
+            "has started"
+        )
     if said.startswith("ended "):
         for data in store.printed(run):
             sys.stderr.buffer.write(data)
@@ -116,12 +120,12 @@ def _ends(store: Store, run: Run) -> bool:
 
 def _signal(run: Run, number: signal.Signals) -> bool:
     """Has a run's supervisor end the program and all that it has started. The supervisor alone
-    knows which processes these still are. False: it has ended.
+    knows which processes these still are; if it was killed, they are found. False: it has ended.
     """
     try:
         descriptor = opened(run)
         if descriptor is None:
-            return False
+            return _signal_all(run, PASSED_ON[number])
         try:
             signal.pidfd_send_signal(descriptor, number)
         finally:
@@ -132,3 +136,18 @@ def _signal(run: Run, number: signal.Signals) -> bool:
         why = error.strerror
         raise RgpuError(f"{run.name} ({run.id}) cannot be ended: {why}") from None
     return True
+
+
+def _signal_all(run: Run, number: signal.Signals) -> bool:
+    """Sends a signal to all processes of a run. False: there is none."""
+    there = processes_of(run)
+    for pid in there:
+        with contextlib.suppress(OSError):  # it has ended, or is another user's now
+            descriptor = os.pidfd_open(pid)
+            try:
+                # From now on its number cannot become another process's unseen.
+                if pid in processes_of(run):
+                    signal.pidfd_send_signal(descriptor, number)
+            finally:
+                os.close(descriptor)
+    return bool(there)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netprobe.identity import read_boot_id
+from rgpu_client.program import BACKGROUND
 from rgpu_common.clusters import begins_id
 from rgpu_common.errors import RgpuError, UsageError
 from rgpu_common.texts import may_be
@@ -35,7 +36,7 @@ SHOWN_SECONDS = 3600.0
 _RECORD, _OUTPUT, _OLDER = "run.json", "output", "output.0"
 _ID = re.compile(r"run-[0-9a-f]{12}")
 # In /proc/PID/stat, counted from what is behind the program's name.
-_STARTTIME = 19
+_SESSION, _STARTTIME = 3, 19
 
 
 class Run(NamedTuple):
@@ -45,7 +46,8 @@ class Run(NamedTuple):
     keeps its output. began, ended: seconds since 1970; ended 0.0: it has not. status: its exit code
     as a shell has it. lost: its supervisor was killed, so nobody knows how it ended. machine: the
     name of its machine. boot: what tells whose numbers pid and supervisor are. since: when its
-    supervisor began, in the kernel's ticks; a later process may get the same number.
+    supervisor began, in the kernel's ticks; a later process may get the same number. alone: its
+    supervisor was killed, and its processes run on.
     """
 
     id: str
@@ -60,6 +62,7 @@ class Run(NamedTuple):
     machine: str = ""
     boot: str = ""
     since: int = 0
+    alone: bool = False
 
     @property
     def over(self) -> bool:
@@ -75,6 +78,8 @@ class Run(NamedTuple):
         """Returns its state in a few words."""
         if self.lost:
             return "lost: its supervisor was killed"
+        if self.alone:
+            return "running: its supervisor was killed"
         if not self.ended:
             return "running"
         return f"exited ({self.status})"
@@ -147,7 +152,9 @@ class Store:
             return known
         # It may have ended just now; then its record says how.
         known = self._known(run) or known
-        return known if known.ended else known._replace(lost=True)
+        if known.ended:
+            return known
+        return known._replace(alone=True) if processes_of(known) else known._replace(lost=True)
 
     def _known(self, run: str) -> Run | None:
         """Returns what is written of a run of this machine."""
@@ -231,12 +238,46 @@ def _lives(run: Run) -> bool:
 
 def _since(pid: int) -> int | None:
     """Returns when a process began; None: there is none."""
+    words = _stat(pid)
+    return None if words is None else words[_STARTTIME]
+
+
+def _stat(pid: int) -> list[int] | None:
+    """Returns what /proc/PID/stat says behind the program's name, the state as its letter's number;
+    None: there is no such process.
+    """
     try:
         # The program's name is in parentheses, and may have some itself.
-        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        return int(words[_STARTTIME])
-    except (OSError, ValueError, IndexError):
+        state, *words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return [ord(state), *map(int, words)]
+    except (OSError, ValueError, TypeError):
         return None
+
+
+def processes_of(run: Run) -> list[int]:
+    """Returns the processes of a run by its id in their environment, which the first of them got
+    from the supervisor. Those that have left its session do not count: they may be other runs.
+    """
+    if run.boot != _boot():
+        return []
+    mark = f"{BACKGROUND}={run.id}".encode()
+    return [
+        pid
+        for pid in map(int, filter(str.isdecimal, os.listdir("/proc")))
+        if (words := _stat(pid)) is not None
+        and words[_SESSION] == (run.pid or words[_SESSION])
+        and mark in _environment(pid)
+    ]
+
+
+def _environment(pid: int) -> list[bytes]:
+    """Returns the variables that a process was started with; none if it has ended, or is another
+    user's.
+    """
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 def opened(run: Run) -> int | None:

@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rgpu_client.background.store import Store
-from rgpu_client.program import STARTED
+from rgpu_client.program import BACKGROUND, STARTED
 from rgpu_common.closing import Closing
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ MOST_OUTPUT_BYTES = 32 << 20
 _PIECE = 1 << 16
 # The signal at which the run is killed.
 KILL = signal.SIGUSR1
-_PASSED_ON = {signal.SIGTERM: signal.SIGTERM, KILL: signal.SIGKILL}
+PASSED_ON = {signal.SIGTERM: signal.SIGTERM, KILL: signal.SIGKILL}
 # Begins a process of ours. The working folder is the program's: its modules are not rgpu's.
 OURS = "import sys; sys.path[:1] == [''] and sys.path.pop(0); "
 _RUN = OURS + "from rgpu_common.command import main; sys.exit(main())"
@@ -94,7 +94,7 @@ class _Passing:
     def __init__(self) -> None:
         self._group = 0
         self._early: list[signal.Signals] = []
-        for number in _PASSED_ON:
+        for number in PASSED_ON:
             signal.signal(number, self._heard)
 
     def begin(self, group: int) -> None:
@@ -105,11 +105,11 @@ class _Passing:
 
     def end(self) -> None:
         """From now on they go nowhere."""
-        for number in _PASSED_ON:
+        for number in PASSED_ON:
             signal.signal(number, signal.SIG_IGN)
 
     def _heard(self, number: int, _frame: object) -> None:
-        passed = _PASSED_ON[signal.Signals(number)]
+        passed = PASSED_ON[signal.Signals(number)]
         if self._group:
             self._send(passed)
         else:
@@ -129,7 +129,7 @@ def _run(
     process = subprocess.Popen(
         [sys.executable, "-c", _RUN, "run", *words],
         stdin=subprocess.DEVNULL, stdout=write, stderr=write, pass_fds=(ready,),
-        env={**os.environ, STARTED: str(ready)}, start_new_session=True,
+        env={**os.environ, STARTED: str(ready), BACKGROUND: known.id}, start_new_session=True,
     )  # fmt: skip
     passing.begin(process.pid)
     os.close(ready)
@@ -156,14 +156,16 @@ def _keep(
     read: int, begun: int, told: int, process: subprocess.Popen[bytes], output: Output
 ) -> None:
     """Keeps what the run prints until nobody can print any more, or it has ended."""
-    there = [read, begun]
+    there, said = [read, begun], b""
     ended = os.pidfd_open(process.pid)
     while read in there:
         ready, _, _ = select.select([*there, ended], [], [])
         if begun in ready:
-            there.remove(begun)
-            if os.read(begun, 1):  # nothing: it ends without having begun
-                _tell(told, "started\n")
+            said += (more := os.read(begun, 8))
+            if not more:
+                there.remove(begun)
+                if said == b"+":  # else it ends without having begun
+                    _tell(told, "started\n")
         if read in ready:
             data = os.read(read, _PIECE)
             if not data:

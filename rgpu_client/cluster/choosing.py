@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from netprobe.candidates import is_explicit
 from netprobe.survey import chosen, find, paths_of, quick
 from rgpu_client.control import ControlClient
 from rgpu_client.session.audit import say
@@ -125,7 +126,8 @@ def _refusal(seen: Sequence[Seen], remedy: str, *, possible: bool) -> str:
 def _look(name: str, environment: Mapping[str, str]) -> Seen:
     """Asks a server what it has, and measures the paths to it."""
     try:
-        with ControlClient(parse_endpoint(name), _ANSWER_SECONDS) as client:
+        where, explicit = parse_endpoint(name), is_explicit(name)
+        with ControlClient(where, _ANSWER_SECONDS, explicit=explicit) as client:
             answer = client.devices()
     except RgpuError as error:
         return Seen(name, error=str(error))

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec import Struct
 
+from netprobe.candidates import is_explicit
 from rgpu_client.cluster.placing import manager_of
-from rgpu_client.settings import API_SERVER_HELP, configured_server
+from rgpu_client.settings import API_SERVER_HELP, SILENT_SECONDS, configured_server
 from rgpu_common.command import FAILED, OK
 from rgpu_common.credentials import check_secured, credentials_for
 from rgpu_common.endpoints import UcxEndpoint, parse_endpoint, speaks_tls
-from rgpu_common.errors import RgpuError, ServerError, UsageError
+from rgpu_common.errors import RgpuError, ServerError, SilentError, UsageError
 from rgpu_common.tables import plain_message
 from rgpu_common.texts import one_line
 
@@ -31,8 +35,8 @@ if TYPE_CHECKING:
     Opened = Callable[["Server"], AbstractContextManager[ControlClient]]
 
 T = TypeVar("T")
-# How many nodes are asked at the same time.
-_AT_ONCE = 32
+# How many nodes are asked at the same time: each takes a thread and a descriptor.
+_AT_ONCE = 128
 _MOST_NAMED = 12
 # As `rgpu_common.clusters.is_node_name` has it.
 _MOST_NAME = 63
@@ -40,12 +44,13 @@ _MOST_NAME = 63
 
 class Server(Struct, frozen=True):
     """A server that is asked. node: its name in the cluster; "" if the user named its address.
-    secured: its manager was asked over TLS.
+    secured: its manager was asked over TLS. explicit: the user named a path, not only a server.
     """
 
     address: str
     node: str = ""
     secured: bool = False
+    explicit: bool = False
 
     def __str__(self) -> str:
         return f"node {self.node}" if self.node else f"the server at {self.address}"
@@ -72,7 +77,9 @@ class Server(Struct, frozen=True):
         environment = credentials_for(self.address, os.environ)
         if self.secured:
             check_secured(endpoint, environment, str(self))
-        return ControlClient(endpoint, seconds or TIMEOUT_SECONDS, environment)
+        return ControlClient(
+            endpoint, seconds or TIMEOUT_SECONDS, environment, explicit=self.explicit
+        )
 
 
 def _opened(server: Server) -> AbstractContextManager[ControlClient]:
@@ -81,12 +88,48 @@ def _opened(server: Server) -> AbstractContextManager[ControlClient]:
 
 @dataclass(frozen=True, slots=True)
 class Answered(Generic[T]):
-    """What one server has answered, or why it has not. wrong: it should have answered."""
+    """What one server has answered, or why it has not. wrong: it should have answered. silent: it
+    has said nothing in its time.
+    """
 
     server: Server
     answer: T | None = None
     failure: str = ""
     wrong: bool = False
+    silent: bool = False
+
+
+def _silence(server: Server, seconds: float) -> str:
+    return (
+        f"the server at {server.address} did not answer within the {seconds:g} s that all nodes "
+        "have together; see its log"
+    )
+
+
+def _together(
+    servers: Sequence[Server], answered: Callable[[Server, float], Answered[T]], seconds: float
+) -> list[Answered[T]]:
+    """Returns what each server has answered, after `seconds` at most.
+
+    Silent servers keep those behind them from being asked, so the servers of a cluster with more of
+    them than are asked at a time have a part of the seconds each. Those that were silent then are
+    asked again in the part that is left, so that one that is only slow answers.
+
+    answered: asks a server, which has so many seconds.
+    """
+    until = time.monotonic() + seconds
+    found: dict[Server, Answered[T]] = {}
+    again: Sequence[Server] = servers
+    for left in (1, 0):
+        turns = math.ceil(len(again) / _AT_ONCE)
+        if not turns:
+            break
+        patience = max(until - time.monotonic(), 0.0) / (turns + left * (turns > 1))
+        with ThreadPoolExecutor(min(len(again), _AT_ONCE)) as threads:
+            for one in threads.map(answered, again, repeat(patience)):
+                found[one.server] = one
+        again = [server for server in again if found[server].silent] if turns > 1 else ()
+    return list(found.values())
 
 
 class Servers(Struct, frozen=True):
@@ -104,10 +147,16 @@ class Servers(Struct, frozen=True):
     absent: tuple[Server, ...] = ()
     manager: str = ""
 
-    def ask(self, question: Callable[[ControlClient], T], opened: Opened = _opened) -> Answers[T]:
+    def ask(
+        self,
+        question: Callable[[ControlClient], T],
+        opened: Opened = _opened,
+        seconds: float = SILENT_SECONDS,
+    ) -> Answers[T]:
         """Asks all servers the same, at the same time. One that fails does not hide the others.
 
-        opened: gives a server's connection for the time of a question.
+        opened: gives a server's connection for the time of a question. seconds: how long all nodes
+        of a cluster have together to answer; those that have not count as silent.
 
         Raises:
             ServerError: the only server does not answer.
@@ -117,20 +166,20 @@ class Servers(Struct, frozen=True):
             with opened(server) as client:
                 return Answers(self, (Answered(server, question(client)),))
 
-        def answered(server: Server) -> Answered[T]:
+        def answered(server: Server, patience: float) -> Answered[T]:
             try:
                 with opened(server) as client:
+                    client.give_up_after(patience)
                     return Answered(server, question(client))
+            except SilentError:
+                return Answered(server, None, _silence(server, seconds), wrong=True, silent=True)
             except RgpuError as error:
                 return Answered(server, None, str(error), wrong=True)
 
         away: list[Answered[T]] = [
             Answered(one, None, "it is not connected to its manager") for one in self.absent
         ]
-        found: list[Answered[T]] = []
-        if self.asked:
-            with ThreadPoolExecutor(min(len(self.asked), _AT_ONCE)) as threads:
-                found += threads.map(answered, self.asked)
+        found = _together(self.asked, answered, seconds)
         rows = sorted((*found, *away), key=lambda one: one.server.node)
         return Answers(self, tuple(rows))
 
@@ -220,7 +269,7 @@ def servers_of(arguments: argparse.Namespace) -> Servers:
                 f"node {node!r} is of a cluster: name its manager, --manager or RGPU_MANAGER"
             )
         address = str(configured_server(arguments.server, os.environ))
-        return Servers(address, (Server(address),))
+        return Servers(address, (Server(address, explicit=is_explicit(by_name or "")),))
     whole = nodes_of(manager)
     if node and whole.pool is not None:
         server = _connected(_named(whole.pool, node), manager)
@@ -262,13 +311,13 @@ def only_server(servers: Servers, what: str) -> Server:
 
 
 def _named(pool: cluster_pb2.GetPoolResponse, name: str) -> cluster_pb2.PoolNode:
-    """Returns the node of this name, or the only one whose name begins so; UsageError."""
-    found = [one for one in pool.nodes if one.name == name]
-    found = found or [one for one in pool.nodes if one.name.startswith(name)]
-    if len(found) != 1:
-        several = f"{name!r} begins several names" if found else f"there is no node {name!r}"
-        raise UsageError(f"{several}: name one of {_names(pool)}")
-    return found[0]
+    """Returns the node of this name; UsageError. How a name begins is none: `gpu1` would drain
+    gpu10 when gpu1 has gone.
+    """
+    found = next((one for one in pool.nodes if one.name == name), None)
+    if found is None:
+        raise UsageError(f"there is no node {name!r}: name one of {_names(pool)}")
+    return found
 
 
 def _server(node: cluster_pb2.PoolNode, manager: Endpoint) -> Server:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from typing import TYPE_CHECKING
 
-from netprobe.candidates import completed
+from netprobe.candidates import completed, is_explicit
 from netprobe.prober import ProbeBudget
 from netprobe.show import why_not
 from netprobe.survey import survey
@@ -49,8 +50,11 @@ def server(arguments: argparse.Namespace) -> Iterator[Finding]:
         yield from looked_at(name)
 
 
-def looked_at(name: str) -> Iterator[Finding]:
-    """Yields what is found out about a server. An RgpuError ends the look at it."""
+def looked_at(name: str, seconds: float = math.inf) -> Iterator[Finding]:
+    """Yields what is found out about a server. An RgpuError ends the look at it. seconds: how long
+    its API has for all answers.
+    """
+    begun = time.monotonic()
     try:
         found = survey(completed(name), budget=_BUDGET, tunnel=tunnel_to)
     except RgpuError as error:
@@ -60,7 +64,7 @@ def looked_at(name: str) -> Iterator[Finding]:
     yield ok("port", f"an rgpu server answers at {name} within {took}")
     yield from _paths(found)
     if _has_readable_token():
-        yield from _asked(name, found)
+        yield from _asked(name, found, max(begun + seconds - time.monotonic(), 0.0))
 
 
 def _has_readable_token() -> bool:
@@ -87,11 +91,12 @@ def _paths(found: Survey) -> Iterator[Finding]:
     yield ok("path", f"{chosen.uri}, round trip {trip}: {found.choice.reason}")
 
 
-def _asked(name: str, found: Survey) -> Iterator[Finding]:
+def _asked(name: str, found: Survey, seconds: float) -> Iterator[Finding]:
     from rgpu_client.control import ControlClient
 
     try:
-        with ControlClient(_api(name, found)) as client:
+        with ControlClient(_api(name, found), explicit=is_explicit(name)) as client:
+            client.give_up_after(seconds)
             answer = client.devices()
             yield from _version(answer)
             yield from _clock(client)

@@ -90,7 +90,7 @@ class _Nodes(Closing):
             self._look_again = time.monotonic() + _POOL_SECONDS
         for gone in self._clients.keys() - set(self._servers.asked):
             self._clients.pop(gone).close()
-        return self._servers.ask(lambda client: client.now(), self._opened)
+        return self._servers.ask(lambda client: client.now(), self._opened, _ANSWER_SECONDS)
 
     def _opened(self, server: Server) -> AbstractContextManager[ControlClient]:
         """Returns the connection to a server; RgpuError: it has no address for one."""

@@ -42,7 +42,6 @@ def run_under_lease(
         ProgramError: the program could not be started.
     """
     lease = client.grant(request)
-    say_started()
     try:
         return _run(
             client, lease.lease_id, {**environment, "RGPU_LEASE": lease.key}, command, request
@@ -59,6 +58,7 @@ def _run(
     request: LeaseRequest,
 ) -> int:
     with started(command, environment) as process:
+        say_started()
         pidfd = os.pidfd_open(process.pid)
         try:
             while not select.select([pidfd], [], [], request.ttl_seconds / _KEEP_ALIVES)[0]:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from rgpu_client.device_names import servers_of
 from rgpu_client.session.launch import TUNNEL, carried
 from rgpu_client.session.pacing import TEXTFILE
-from rgpu_client.session.paths import PATHS
+from rgpu_client.session.paths import AUTO, PATHS, transport_of
 from rgpu_client.session.start import AGENT, CHOSEN, on_path
 from rgpu_client.sizes import sizes_of
-from rgpu_common.credentials import credentials_for
-from rgpu_common.errors import RgpuError, UsageError
+from rgpu_common.credentials import check_secured, credentials_for
+from rgpu_common.endpoints import parse_endpoint
+from rgpu_common.errors import RgpuError, UnsecuredError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 # A line for each server that RGPU_DEVICE names: NAME;AGENT;TUNNEL;URI;URI...
 ROUTES = "RGPU_ROUTES"
 _SERVER = "RGPU_SERVER"
+_OR_NAMED = "or name a transport here, as --transport tcp, if nobody can read it on the way"
 # What says how one server is reached. Another server's route has its own.
 _ONE_ROUTE = (PATHS, AGENT, TUNNEL, ROUTES)
 
@@ -75,6 +77,22 @@ def on_paths(
         routes.append(_route(server, before, transport, loud))
         before = _silent(result)
     return {**result, ROUTES: "\n".join(route.line() for route in routes)}
+
+
+def check_secured_paths(environment: Mapping[str, str], named: str, transport: str | None) -> None:
+    """Checks the paths of a program whose manager was asked over TLS, as `check_secured` does. A
+    transport that the user names says that its path is good enough.
+
+    environment: as `on_paths` returns it. named: the server of devices that are named by number.
+    """
+    if transport_of(transport, environment) != AUTO:
+        return
+    for name in servers_of(sizes_of(environment).devices) or ("",):
+        own = as_only_server(name, environment) if name else credentials_for(named, environment)
+        try:
+            check_secured(parse_endpoint(own[_SERVER]), own, "the node that was chosen")
+        except UnsecuredError as error:
+            raise UnsecuredError(f"{error}; {_OR_NAMED}") from None
 
 
 def _route(name: str, environment: Mapping[str, str], transport: str | None, loud: bool) -> Route:

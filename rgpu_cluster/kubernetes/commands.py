@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rgpu_common.command import OK, Command
 from rgpu_common.endpoints import TcpEndpoint, parse_endpoint
 from rgpu_common.errors import UsageError
+from rgpu_common.tasks import cancel_on_signals
 from rgpu_common.variables import say_misspelt
 from rgpu_server.cli import LEVELS
 
@@ -75,14 +75,6 @@ def _begin(arguments: argparse.Namespace) -> None:
     )
 
 
-def _cancel_on_signals() -> None:
-    """Has a signal to end cancel this task."""
-    task = asyncio.current_task()
-    assert task is not None
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-
-
 def _run_webhook(arguments: argparse.Namespace) -> int:
     from rgpu_server.daemon import run_loop
 
@@ -90,7 +82,8 @@ def _run_webhook(arguments: argparse.Namespace) -> int:
     endpoint = parse_endpoint(arguments.listen)
     if not isinstance(endpoint, TcpEndpoint):
         raise UsageError(f"--listen {arguments.listen} is no address; write 0.0.0.0:{PORT}")
-    run_loop(lambda: _serve(arguments, endpoint))
+    with contextlib.suppress(asyncio.CancelledError):
+        run_loop(lambda: _serve(arguments, endpoint))
     return OK
 
 
@@ -109,7 +102,7 @@ async def _serve(arguments: argparse.Namespace, endpoint: TcpEndpoint) -> None:
         arguments.qgpu_policy == "burst",
         arguments.elastic_gpu_claims,
     )
-    _cancel_on_signals()
+    cancel_on_signals()
     async with contextlib.AsyncExitStack() as stack:
         client = None
         if way is Way.CLAIMS:
@@ -118,8 +111,7 @@ async def _serve(arguments: argparse.Namespace, endpoint: TcpEndpoint) -> None:
         stack.push_async_callback(server.close)
         port = await server.start(endpoint.host, endpoint.port, files.context)
         print(f"rgpu: the units webhook serves https://{endpoint.host}:{port}{PATH}", flush=True)
-        with contextlib.suppress(asyncio.CancelledError):
-            await files.watch()
+        await files.watch()
 
 
 units_webhook = Command(
@@ -147,7 +139,8 @@ def _run_controllers(arguments: argparse.Namespace) -> int:
     if not arguments.share_pods and not arguments.elastic_gpu:
         raise UsageError("nothing is to be served; write --share-pods or --elastic-gpu or both")
     _begin(arguments)
-    run_loop(lambda: _control(arguments))
+    with contextlib.suppress(asyncio.CancelledError):
+        run_loop(lambda: _control(arguments))
     return OK
 
 
@@ -155,7 +148,7 @@ async def _control(arguments: argparse.Namespace) -> None:
     from rgpu_cluster.kubernetes.api import open_client
     from rgpu_cluster.kubernetes.legacy import controllers as kinds
 
-    _cancel_on_signals()
+    cancel_on_signals()
     async with open_client(arguments.kubeconfig) as client:
         chosen: list[kinds.Controller] = []
         if arguments.share_pods:
@@ -165,8 +158,7 @@ async def _control(arguments: argparse.Namespace) -> None:
             await kinds.check_definitions(client, kinds.ELASTIC)
             chosen += [kinds.ElasticClasses(client), kinds.ElasticClaims(client)]
         print("rgpu: the legacy controllers work", flush=True)
-        with contextlib.suppress(asyncio.CancelledError):
-            await kinds.run_all([one.run for one in chosen])
+        await kinds.run_all([one.run for one in chosen])
 
 
 legacy_controllers = Command(

@@ -28,7 +28,7 @@ from rgpu_cluster.kubernetes.names import (
 )
 from rgpu_cluster.kubernetes.views import is_gated, needed_of_pod
 from rgpu_cluster.kubernetes.writing import Writer
-from rgpu_common.tasks import end
+from rgpu_common.tasks import cancel_on_signals, end
 
 if TYPE_CHECKING:
     from lightkube import AsyncClient
@@ -119,6 +119,9 @@ class Watchdog:
 
 
 async def watch(kubeconfig: str, namespace: str, seconds: float) -> None:
-    """Runs a watchdog until it is cancelled; ConfigError: Kubernetes cannot be reached so."""
+    """Runs a watchdog until it is cancelled, as by SIGTERM; ConfigError: Kubernetes cannot be
+    reached so.
+    """
+    cancel_on_signals()
     async with open_client(kubeconfig) as client:
         await Watchdog(client, namespace, seconds).run()

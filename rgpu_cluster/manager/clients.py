@@ -23,7 +23,7 @@ from rgpu_cluster.manager.telling import (
 )
 from rgpu_cluster.manager.tickets import RENEW_SECONDS
 from rgpu_common import release
-from rgpu_common.clusters import is_node_name, is_request_id
+from rgpu_common.clusters import begins_id, is_node_name, is_request_id
 from rgpu_common.texts import may_be
 from rgpu_common.v1 import cluster_pb2, cluster_pb2_grpc
 from rgpu_server.core.model import Refusal
@@ -169,7 +169,7 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
 
     async def _meant(self, text: str, identity: Identity, context: Context) -> str:
         """Returns the id of the request that the caller means: by its id, by its name, or by how
-        one of them begins.
+        its id begins.
         """
         if is_request_id(text) and self._shell.owner(text) is not None:
             await self._check_known(text, identity, context)
@@ -179,8 +179,7 @@ class ManagerService(cluster_pb2_grpc.ManagerServiceServicer):
         ]
         rules: tuple[Callable[[str, str], bool], ...] = (
             lambda one, name: text in (one, name),
-            lambda one, _: one.startswith(text),
-            lambda _, name: name.startswith(text),
+            lambda one, _: begins_id(one, text),
         )
         for rule in rules:
             found = [one for one, name in seen if text and rule(one, name)]

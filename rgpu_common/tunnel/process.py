@@ -7,6 +7,8 @@ import ctypes
 import sys
 from typing import TYPE_CHECKING, Any
 
+from rgpu_common import ending
+
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
@@ -18,17 +20,30 @@ _KEPT_BYTES = 32 << 20
 def run(work: Coroutine[Any, Any, None]) -> None:
     """Runs `work` in an event loop: uvloop's if it is installed, and else asyncio's."""
     keep_memory()
+    run_loop(work)
+
+
+def run_loop(work: Coroutine[Any, Any, None]) -> None:
+    """As `run`, with the allocator as it is."""
+    ending.check()
     try:
         import uvloop
     except ImportError:
-        asyncio.run(work)
+        asyncio.run(_to_its_end(work))
         return
     if sys.version_info >= (3, 11):
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(work)
+            runner.run(_to_its_end(work))
     else:
         uvloop.install()
-        asyncio.run(work)
+        asyncio.run(_to_its_end(work))
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    finally:
+        ending.stay_at_end()
 
 
 def keep_memory() -> None:

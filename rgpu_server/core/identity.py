@@ -193,5 +193,8 @@ def _believe(rules: IdentityRules, evidence: Evidence) -> Identity | Refusal:
             "operator add the user to identity.users"
         )
         return Refusal(Code.NOT_IDENTIFIED, sentence)
-    sentence = f"this server lets nobody in without an access token or a certificate: {_HOW}"
+    sentence = (
+        "this server lets nobody in without an access token or a certificate, but for its own user "
+        f"and root at its Unix socket: {_HOW}"
+    )
     return Refusal(Code.NOT_IDENTIFIED, sentence)

@@ -53,7 +53,8 @@ class Identity:
     require: Require = keys.key(
         "identity.require", Choice({one.value: one for one in Require}), Require.AUTO,
         'Of whom an access token or a certificate is asked. `"auto"`: of callers from other '
-        "machines; with `identity.users` of callers over loopback, too.",
+        "machines; with `identity.users` of callers over loopback, too. Never of the own user and "
+        "root at its Unix socket.",
     )  # fmt: skip
     tokens: str = keys.key(
         "identity.tokens", File(), "",

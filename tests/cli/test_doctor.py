@@ -17,9 +17,11 @@ from helpers.command import WEAK_ISOLATION
 from helpers.command import run_rgpu_plain as rgpu
 from helpers.server import Server
 
+from rgpu_client.doctor import manager as manager_checks
 from rgpu_client.doctor import server as server_checks
 from rgpu_common.doctor.findings import Check, Finding, Level, failed
 from rgpu_common.errors import ServerError, WorkerError
+from rgpu_common.v1 import cluster_pb2
 from rgpu_server.arrays import source_compiler
 from rgpu_server.doctor import machine
 from rgpu_server.workers import compiler
@@ -88,6 +90,32 @@ def test_each_of_several_servers_is_looked_at(running: Server) -> None:
     assert running.tcp in those(found, "port", "ok")
 
 
+def of_nodes(count: int, *addresses: str, seconds: float = 60.0) -> list[Finding]:
+    """What is found of nodes at one server, and of others at these addresses."""
+    nodes = [
+        cluster_pb2.PoolNode(name=f"gpu{at}", address=address, connected=True)
+        for at, address in enumerate((addresses[0],) * count + addresses[1:])
+    ]
+    return list(manager_checks._nodes(nodes, secured=False, seconds=seconds))
+
+
+def test_of_many_nodes_all_are_looked_at_and_what_is_wrong_is_shown(running: Server) -> None:
+    found = of_nodes(30, running.tcp, NOBODY)
+    assert [(one.area, one.level.value, one.sentence) for one in found] == [
+        ("port", "error", f"node gpu30: nothing listens at {NOBODY}"),
+        ("manager", "ok", "30 of 31 nodes have nothing wrong"),
+    ]
+    shown = {one.sentence.partition(":")[0] for one in of_nodes(2, running.tcp)}
+    assert shown == {"node gpu0", "node gpu1"}, "of a few nodes all is shown"
+
+
+def test_nodes_for_which_the_time_is_too_short_are_named(running: Server) -> None:
+    *_, last = of_nodes(30, running.tcp, seconds=0.0)
+    assert last.level is Level.WARNING
+    assert "30 nodes could be looked at: gpu0, gpu1," in last.sentence
+    assert last.sentence.endswith("gpu11 and 18 more")
+
+
 def test_a_misspelt_variable_and_a_wrong_value(running: Server) -> None:
     found = findings("--server", running.tcp, code=1, RGPU_SEVER="x", RGPU_SHARE="3")
     assert "RGPU_SEVER is no variable of rgpu" in those(found, "variables", "warning")
@@ -134,7 +162,7 @@ def test_an_access_token_that_the_server_does_not_know(tmp_path: Path) -> None:
     with Server("--tokens", str(tokens), "--config", str(config)) as server:
         known = {"RGPU_TOKEN_FILE": str(own)}
         assert "quota" in {one["area"] for one in findings("--server", server.tcp, code=0, **known)}
-        found = findings("--server", server.tcp, code=1)
+        found = findings("--server", f"tcp:{server.tcp}", code=1)
     assert "RGPU_TOKEN_FILE" in those(found, "token", "error")
 
 

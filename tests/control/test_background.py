@@ -20,7 +20,7 @@ from helpers.waiting import wait_until
 
 from rgpu_client import program
 from rgpu_client.background import starting, supervisor
-from rgpu_client.background.store import Run, Store, opened
+from rgpu_client.background.store import Run, Store, opened, processes_of
 from rgpu_client.background.supervisor import Output
 from rgpu_common.errors import RgpuError, UsageError
 
@@ -38,7 +38,7 @@ class Here:
     """The commands of a user with this folder for the state."""
 
     def __init__(self, server: Server, state: Path) -> None:
-        self._server = server
+        self.folder = state
         self.environment = {"XDG_STATE_HOME": str(state), "RGPU_SERVER": server.tcp}
         self.store = Store(self.environment)
 
@@ -172,11 +172,78 @@ def test_nobody_knows_how_it_ended_if_its_supervisor_was_killed(here: Here) -> N
     run = here.detach(STAYS)
     wait_until(lambda: here.read(run).supervisor > 0 and here.read(run).pid > 0)
     os.kill(here.read(run).supervisor, signal.SIGKILL)
-    wait_until(lambda: here.read(run).lost)
-    assert "its supervisor was killed" in here.rgpu("wait", run.id, status=125)
+    wait_until(lambda: here.read(run).alone or here.read(run).lost)
     # It may have ended by itself: nobody reads what it prints any more.
     with suppress(ProcessLookupError):
         os.killpg(here.read(run).pid, signal.SIGKILL)
+    wait_until(lambda: here.read(run).lost)
+    assert "its supervisor was killed" in here.rgpu("wait", run.id, status=125)
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+def test_a_program_whose_supervisor_was_killed_is_found_and_cancelled(
+    here: Here, server: Server, monkeypatch: pytest.MonkeyPatch, ignores: bool
+) -> None:
+    """With what it has started, and although its first process has ended."""
+    inner = "import signal; signal.signal(15, signal.SIG_IGN); " if ignores else ""
+    stays = f"{inner}import time; open('here', 'w').close(); time.sleep(1000)"
+    source = (
+        f"import subprocess, sys, os; os.chdir({str(here.folder)!r}); "
+        f"subprocess.Popen([sys.executable, '-c', {stays!r}]); "
+        "import time\nwhile not os.path.exists('first'): time.sleep(0.01)"
+    )
+    run = here.detach(source, "--name", "orphan")
+    wait_until((here.folder / "here").exists)
+    leader = here.read(run).pid
+    os.kill(here.read(run).supervisor, signal.SIGKILL)
+    wait_until(lambda: here.read(run).alone)
+    assert "running: its supervisor was killed" in here.rgpu("ps", "--all")
+    with subprocess.Popen(
+        [rgpu_command(), "wait", run.id], env={**os.environ, **here.environment}, text=True,
+        stderr=subprocess.PIPE,
+    ) as waiting:  # fmt: skip
+        (here.folder / "first").touch()
+        wait_until(lambda: leader not in processes_of(here.read(run)))
+        assert here.read(run).alone, "its child runs on"
+        assert waiting.poll() is None
+        monkeypatch.setattr(starting, "_GRACE_SECONDS", 0.1 if ignores else 60.0)
+        assert starting.end(here.store, here.read(run)) == f"orphan ({run.id}) was ended"
+        assert waiting.wait(60) == 125
+        assert waiting.stderr is not None
+        assert "nobody knows how orphan ended" in waiting.stderr.read()
+    assert here.read(run).lost
+    assert not processes_of(here.read(run))
+    assert starting.end(here.store, here.read(run)) == "orphan has ended already"
+
+
+def test_cancel_ends_a_program_whose_supervisor_was_killed(here: Here, server: Server) -> None:
+    run = here.detach(STAYS, "--name", "orphan")
+    wait_until(lambda: here.rgpu("logs", "orphan") == "begun\n")
+    os.kill(here.read(run).supervisor, signal.SIGKILL)
+    wait_until(lambda: here.read(run).alone)
+    assert here.rgpu("cancel", "orphan") == f"orphan ({run.id}) was ended\n"
+    wait_until(lambda: "orphan" not in here.rgpu("ps"))
+
+
+@pytest.mark.parametrize("hold", [(), ("--hold",)])
+@pytest.mark.parametrize(
+    ("script", "status", "sentence"),
+    [
+        ("#!/no/such/interpreter\n", 127, "the interpreter that it names"),
+        ("no program\n", 126, "cannot be started: Exec format error"),
+    ],
+)
+def test_a_program_that_the_system_does_not_execute_has_failed(
+    here: Here, hold: tuple[str, ...], script: str, status: int, sentence: str
+) -> None:
+    program = here.folder / "program"
+    program.write_text(script)
+    program.chmod(0o755)
+    said = here.rgpu("run", "--detach", *hold, "--", str(program), status=status)
+    assert sentence in said
+    assert "runs in the background" not in said
+    (run,) = here.store.all()
+    assert (run.status, run.lost) == (status, False)
 
 
 def test_names_that_nobody_has_are_said(here: Here) -> None:

@@ -4,6 +4,7 @@ code.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -17,9 +18,10 @@ import pytest
 from helpers.command import WEAK_ISOLATION
 from helpers.command import run_rgpu_plain as rgpu
 from helpers.granting import granting
+from helpers.ports import free_port
 
 from rgpu_common import command as rgpu_command
-from rgpu_common import version_line
+from rgpu_common import ending, version_line
 from rgpu_common.command import all_commands, grouped
 from rgpu_common.help_pages import CALLED_HERE, GROUPS
 
@@ -311,3 +313,79 @@ def test_ctrl_c_stays_ignored_for_whoever_was_told_so(tmp_path: Path) -> None:
         ["sh", "-c", line], cwd="/", capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# SIGTERM comes when Python imports this module, or calls this function of one, or as it ends.
+_TOLD_AT = """
+import os, signal, sys
+from importlib.abc import MetaPathFinder
+class Telling(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == {moment!r}:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGTERM)
+sys.modules.pop({moment!r}, None)
+sys.meta_path.insert(0, Telling())
+"""
+_TOLD_AS_IT_BINDS = """
+import os, signal, sys
+def told(event, arguments):
+    if event == "socket.bind" and not done:
+        done.append(event)
+        os.kill(os.getpid(), signal.SIGTERM)
+done = []
+sys.addaudithook(told)
+"""
+_TOLD_TWICE = """
+import atexit, os, signal, sys
+if "rgpu" in sys.argv[0]:
+    atexit.register(lambda: os.kill(os.getpid(), signal.SIGTERM))
+"""
+_AGENT = ("agent", "--server", "grpc:127.0.0.1:1", "--listen")
+
+
+@pytest.mark.parametrize("moment", ["argparse", "rgpu_common.command"])
+@pytest.mark.parametrize("command", sorted(ending.SERVING))
+def test_sigterm_ends_a_command_that_serves_with_success_while_it_imports(
+    tmp_path: Path, command: str, moment: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(_TOLD_AT.format(moment=moment))
+    done = rgpu(command, PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("text", [_TOLD_AT.format(moment="uvloop"), _TOLD_AS_IT_BINDS])
+@pytest.mark.parametrize("command", ["agent", "serve", "manager"])
+def test_sigterm_ends_a_command_that_serves_with_success_before_it_serves(
+    tmp_path: Path, command: str, text: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(text)
+    socket = f"unix:{tmp_path}/s"
+    words = {
+        "agent": (*_AGENT, socket),
+        "manager": ("manager", "--listen", f"127.0.0.1:{free_port()}"),
+        "serve": ("serve", "--listen", socket, "--device", "emulated:64MiB", WEAK_ISOLATION,
+                  "--state-dir", str(tmp_path / "state")),
+    }[command]  # fmt: skip
+    done = rgpu(*words, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "s").exists()
+
+
+def test_sigterm_at_the_end_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(_TOLD_TWICE)
+    with subprocess.Popen(
+        [RGPU, *_AGENT, f"unix:{tmp_path}/s"], stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    ) as agent:  # fmt: skip
+        assert agent.stdout is not None
+        agent.stdout.readline()
+        agent.terminate()
+        assert agent.wait(60) == 0
+    assert not (tmp_path / "s").exists()
+
+
+def test_other_commands_die_of_sigterm(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(_TOLD_AT.format(moment="argparse"))
+    assert rgpu("ps", PYTHONPATH=str(tmp_path)).returncode == -signal.SIGTERM

@@ -5,8 +5,10 @@ cursor, clear it, or change its title.
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator, Mapping
 from concurrent import futures
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,12 @@ import grpc
 import pytest
 from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor import FieldDescriptor
+from helpers import clients, pki
 from helpers.command import run_rgpu_plain as rgpu
 
 import rgpu_client
 from rgpu_client.cluster.asking import ManagerClient
-from rgpu_client.cluster.servers import Server
+from rgpu_client.cluster.servers import Server, Servers
 from rgpu_client.control import ControlClient
 from rgpu_cluster.core.limits import Limits
 from rgpu_cluster.core.node import MAX_CARDS_PER_NODE
@@ -152,6 +155,26 @@ def test_a_silent_server_and_a_silent_manager_are_given_up_after_one_time() -> N
         assert all(address in line for line in said)
 
 
+@pytest.mark.parametrize("address", [False], indirect=True)
+def test_hundreds_of_silent_nodes_have_one_time_together(
+    address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And keep no node that answers from being asked, here the last of them."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+        nodes = [Server(where, f"gpu{number}") for number in range(300)]
+        servers = Servers("manager", (*nodes, Server(address, "last")), whole=True)
+        answers = servers.ask(lambda client: client.devices(), seconds=6.0)
+    assert [server.node for server, _ in answers] == ["last"]
+    assert answers.complain() == 1
+    said = capsys.readouterr().err.splitlines()
+    assert sorted(said) == sorted(
+        f"rgpu: node {one.node}: the server at {where} did not answer within the 6 s that all nodes "
+        "have together; see its log"
+        for one in nodes
+    )
+
+
 @pytest.mark.parametrize("address", [True], indirect=True)
 def test_an_error_of_the_python_api_is_one_line(address: str) -> None:
     with pytest.raises(rgpu_client.ServerError, match="no: ") as caught:
@@ -202,6 +225,80 @@ def test_a_manager_over_tls_sends_no_token_where_it_can_be_read(
     for told in (Server(server, "gpu1"), Server("tls:gpu1:7700", "gpu1", True),
                  Server("127.0.0.1:7700", "gpu1", True)):  # fmt: skip
         told.client().close()
+
+
+class Placing:
+    """A manager over TLS that places every run at one address, and what was said there.
+
+    0.0.0.0 leads to this machine, and counts as any other machine's address.
+    """
+
+    def __init__(self) -> None:
+        self.heard = b""
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.plain = f"0.0.0.0:{self._listener.getsockname()[1]}"
+        self._placed = cluster_pb2.PlacedAt(node="gpu1", address=self.plain, ordinals=[0])
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                with connection:
+                    self.heard += connection.recv(1 << 16)
+
+    @contextmanager
+    def serving(self) -> Iterator[str]:
+        """Yields the manager's address."""
+        answers: dict[str, grpc.RpcMethodHandler] = {
+            name: grpc.unary_unary_rpc_method_handler(
+                lambda _request, _context, answer=answer: answer.SerializeToString()
+            )
+            for name, answer in (
+                ("FindReservation", self._placed),
+                ("Withdraw", cluster_pb2.WithdrawResponse()),
+                ("GetPool", cluster_pb2.GetPoolResponse()),
+            )
+        }
+        placed = cluster_pb2.SubmitResponse(placed=self._placed)
+        answers["Submit"] = grpc.unary_stream_rpc_method_handler(
+            lambda _request, _context: iter([placed.SerializeToString()])
+        )
+        service = "rgpu.v1.ManagerService"
+        key, certificate = (
+            (pki.folder() / f"server.{kind}").read_bytes() for kind in ("key", "pem")
+        )
+        threads = futures.ThreadPoolExecutor(4)
+        server = grpc.server(threads)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, answers),))
+        identity = grpc.ssl_server_credentials([(key, certificate)])
+        port = server.add_secure_port("127.0.0.1:0", identity)
+        server.start()
+        yield f"tls:127.0.0.1:{port}"
+        server.stop(None).wait()
+        threads.shutdown()
+        self._listener.close()
+
+
+@pytest.mark.parametrize("words", [(), ("--lease", "mine"), ("--reservation", "room")])
+def test_a_run_that_a_manager_over_tls_places_sends_no_token_where_it_can_be_read(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    placing = Placing()
+    environment = {**clients.trust(), "RGPU_TOKEN": "rgpu-s3cr3t", "XDG_RUNTIME_DIR": str(tmp_path)}
+    with placing.serving() as manager:
+        done = rgpu("run", "--manager", manager, *words, "--", "true", **environment)
+        assert b"s3cr3t" not in placing.heard
+        assert done.stderr == (
+            f"rgpu: the node that was chosen has the address {placing.plain}, where everybody on "
+            "the network could read your access token, and its manager is asked over TLS: give the "
+            "server a tls: address, and name it with --advertise; or name a transport here, as "
+            "--transport tcp, if nobody can read it on the way\n"
+        )
+        assert done.returncode == 125
+        # The user's word that the path is good enough.
+        rgpu("run", "--manager", manager, *words, "--transport", "tcp", "--", "true", **environment)
+        assert b"s3cr3t" in placing.heard
 
 
 def test_a_node_sees_the_token_that_is_for_it(

@@ -143,3 +143,35 @@ def test_two_servers_with_one_state_folder_and_two_ports(tmp_path: Path) -> None
         )  # fmt: skip
     assert done.returncode == 1
     assert "another server uses it; name another one with --state-dir" in done.stderr
+
+
+ALWAYS = '[identity]\nrequire = "always"\n'
+USERS = "[identity]\nusers = {4711 = 'alice'}\n"
+COMMANDS = (
+    ("run", ("--", "true")),
+    ("ps", ()),
+    ("devices", ()),
+    ("undrain", ()),
+    ("doctor", ()),
+)
+
+
+@pytest.mark.parametrize("rules", [ALWAYS, USERS])
+def test_commands_of_the_servers_user_get_in_where_its_programs_do(
+    tmp_path: Path, rules: str
+) -> None:
+    """At the Unix socket, which HOST:PORT of the same machine leads to; not at `tcp:`, a path."""
+    config = tmp_path / "rgpu.toml"
+    config.write_text(rules)
+    with serving("--config", str(config)) as (_, ready):
+        address, _, socket_uri = ready.groups()
+        for where in (address, socket_uri):
+            for command, rest in COMMANDS:
+                done = run_rgpu(command, "--server", where, *rest)
+                assert done.returncode == 0, (command, where, done.stdout + done.stderr)
+        for command, rest in COMMANDS:
+            done = run_rgpu(command, "--server", f"tcp:{address}", *rest)
+            assert done.returncode != 0, command
+            said = (done.stdout if command == "doctor" else done.stderr).replace("\n", " ")
+            assert "without an access token or a certificate" in " ".join(said.split()), command
+            assert "Unix socket" in " ".join(said.split()), command

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 from helpers.figures import figures
 from helpers.needs import cuda_headers, needs
+from helpers.pages import DOCS
 from helpers.server import Server, run_client
+from helpers.tutorial import blocks_of
 
 import rgpu_client
 
@@ -75,9 +77,8 @@ def test_nbody(server: Server, tmp_path: Path) -> None:
     assert [body.get("r") for body in bodies].count("4") == 4 * 2
 
 
-@needs("cuda-headers")
-def test_heat(server: Server, tmp_path: Path) -> None:
-    program = str(tmp_path / "heat")
+def compiled_heat(folder: Path) -> str:
+    program = str(folder / "heat")
     flags = (
         "-std=c++17",
         "-Wall",
@@ -89,6 +90,12 @@ def test_heat(server: Server, tmp_path: Path) -> None:
     library = (f"-L{rgpu_client.library_path()}", "-l:libcuda.so.1")
     source = str(EXAMPLES / "heat/heat.cc")
     subprocess.run(["g++", *flags, source, *library, "-o", program], check=True)
+    return program
+
+
+@needs("cuda-headers")
+def test_heat(server: Server, tmp_path: Path) -> None:
+    program = compiled_heat(tmp_path)
     said = run(server, program, "40", "50")
     assert "40 x 40 points, 50 steps on rgpu emulated device" in said
     plate = said.splitlines()[1:13]
@@ -104,6 +111,90 @@ def test_heat(server: Server, tmp_path: Path) -> None:
         assert (refused.returncode, refused.stderr) == (2, complaint)
 
 
+# A figure in a line: 262,144, 9.1218, 3e-13.
+_FIGURE = r"(?<![\w.])(\d[\d,]*(?:\.\d+)?(?:e-?\d+)?)"
+
+
+def check_shown(line: str, said: str) -> None:
+    """Checks that a program has printed what a page shows. Roundings differ between processors."""
+    words = re.split(_FIGURE, line)
+    pattern = "".join(
+        _FIGURE if at % 2 else re.sub(r"(?:\\ )+", r"\\s+", re.escape(word))
+        for at, word in enumerate(words)
+    )
+    found = re.search(pattern, said)
+    assert found is not None, f"{line!r} is not in:\n{said}"
+    for shown, printed in zip(words[1::2], found.groups(), strict=True):
+        one, other = (float(figure.replace(",", "")) for figure in (shown, printed))
+        factor = 20 if 0 < max(one, other) < 1e-3 else 1.02
+        assert min(one, other) * factor >= max(one, other), f"the page shows {line!r}:\n{said}"
+
+
+def shown_by(program: str) -> tuple[list[str], list[str]]:
+    """Returns the command that the page has for a program, behind `rgpu run --`, and the lines
+    that it shows.
+    """
+    blocks = blocks_of((DOCS / "how-to" / "examples.md").read_text())
+    (block,) = (one for one in blocks if one.script.splitlines()[-1].find(program) > 0)
+    return block.script.splitlines()[-1].removeprefix("rgpu run -- ").split(), block.prints
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "program",
+    [
+        "pricing/price.py",
+        pytest.param("filters/filters.py", marks=needs("libx11")),
+        "nbody/nbody.py",
+    ],
+)
+def test_the_page_shows_what_the_programs_print(
+    server: Server, tmp_path: Path, program: str
+) -> None:
+    words, prints = shown_by(program)
+    assert words.pop(0) == "python"
+    command = [
+        str(EXAMPLES.parent / word) if word.startswith("examples/")
+        else str(tmp_path / word) if "." in word and not word.startswith("-") else word
+        for word in words
+    ]  # fmt: skip
+    said = run(server, sys.executable, *command)
+    assert len(prints) > 2
+    for line in prints:
+        check_shown(line, said)
+
+
+@pytest.mark.full
+@needs("cuda-headers")
+def test_the_page_shows_the_plate(server: Server, tmp_path: Path) -> None:
+    said = run(server, compiled_heat(tmp_path))
+    words, prints = shown_by("./heat")
+    assert words == ["./heat"]
+    for line in prints:
+        check_shown(line, said) if re.search(r"\d", line) else None
+        assert re.search(r"\d", line) or line in said.splitlines()
+
+
+def got_of(table: str) -> dict[str, list[int]]:
+    """Returns what each tenant got, in percent, in the three parts of the run."""
+    rows = [line.replace("%", " ").split() for line in table.splitlines() if "%" in line]
+    return {row[0]: [int(part) for part in row[-3:]] for row in rows}
+
+
+def check_tenants(got: dict[str, list[int]]) -> None:
+    """Checks what the policies promise."""
+    assert all(part <= 30 for part in got["studio"])
+    assert got["lab"][1] <= 5
+    assert got["students"][1] > 2 * got["students"][0]
+    for busy in (0, 2):
+        assert got["lab"][busy] > got["studio"][busy]
+        assert got["lab"][busy] > got["students"][busy]
+
+
+def test_the_page_shows_shares_as_the_policies_promise_them() -> None:
+    check_tenants(got_of("\n".join(shown_by("share.py")[1])))
+
+
 @pytest.mark.full
 @pytest.mark.measures
 def test_tenants(tmp_path: Path) -> None:
@@ -116,13 +207,7 @@ def test_tenants(tmp_path: Path) -> None:
     assert "the results of all programs are right" in done.stdout
     drawn = "".join(ElementTree.parse(picture).getroot().itertext())
     assert all(name in drawn for name in ("studio", "lab", "students"))
-    rows = [line.replace("%", " ").split() for line in done.stdout.splitlines() if "%" in line]
-    got = {row[0]: [int(part) for part in row[-3:]] for row in rows}
+    got = got_of(done.stdout)
     assert sorted(got) == ["lab", "students", "studio"]
     with figures():
-        assert all(part <= 30 for part in got["studio"])
-        assert got["lab"][1] <= 5
-        assert got["students"][1] > 2 * got["students"][0]
-        for busy in (0, 2):
-            assert got["lab"][busy] > got["studio"][busy]
-            assert got["lab"][busy] > got["students"][busy]
+        check_tenants(got)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sys
 from importlib.metadata import files
 from pathlib import Path
 
 import pytest
+from helpers.needs import needs
+from helpers.pages import DOCS
 
 ELF = b"\x7fELF"
 # The names of classes of the C++ runtime: of its locales, in GCC's library and in LLVM's.
@@ -29,3 +35,16 @@ def test_no_file_holds_the_locales_of_the_runtime(path: Path) -> None:
     content = path.read_bytes()
     assert not [name for name in LOCALES if name in content]
     assert len(content) < LARGEST
+
+
+@needs("cmake")
+def test_the_pages_say_how_many_files_an_installation_compiles(tmp_path: Path) -> None:
+    root = DOCS.parent
+    subprocess.run(
+        ["cmake", "-S", root, "-B", tmp_path, "-G", "Ninja", f"-DPython3_EXECUTABLE={sys.executable}"],
+        check=True, capture_output=True, timeout=170,
+    )  # fmt: skip
+    compiled = len(json.loads((tmp_path / "compile_commands.json").read_text()))
+    for page in (root / "README.md", DOCS / "how-to" / "install.md"):
+        (said,) = re.findall(r"compiles about (\d+) (?:C\+\+ )?files", page.read_text())
+        assert abs(int(said) - compiled) < 0.1 * compiled, (page, compiled)

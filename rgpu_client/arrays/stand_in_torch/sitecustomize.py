@@ -4,8 +4,6 @@ import sys
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 
-from rgpu_client.arrays.afterwards import after_import
-
 
 def _install() -> None:
     from rgpu_client.torch import as_cuda
@@ -23,5 +21,12 @@ def _next() -> None:
         spec.loader.exec_module(module)
 
 
-after_import("torch", _install)
+try:
+    from rgpu_client.arrays.afterwards import after_import
+except ModuleNotFoundError as error:
+    # The program's Python is another one than rgpu's; `advice` says so if the program ends by that.
+    if error.name != "rgpu_client":
+        raise
+else:
+    after_import("torch", _install)
 _next()
