@@ -24,6 +24,9 @@ from helpers.ports import free_port
 from helpers.telling import Telling
 from helpers.waiting import wait_until
 
+from netprobe.prober import ProbeBudget
+from netprobe.survey import survey
+
 DEPLOY = BASE.parent
 SECONDS = 60
 NAMES = {"$(NODE_NAME)": "gpu7", "$(NODE_IP)": "127.0.0.1"}
@@ -141,6 +144,16 @@ def test_a_gpu_node_of_the_manifests_serves_and_joins(folder: Path) -> None:
         found = devices(server, {**shown, "RGPU_TLS_NAME": "rgpu-gpu-node"})
         assert "not valid here" in found.stderr  # it knows pods alone
         assert "is not for '127.0.0.1'" in devices(server, shown).stderr
+        # As another GPU node does that measures the path to this one.
+        known = {**authority, "RGPU_TLS_NAME": "rgpu-gpu-node"}
+        with pytest.MonkeyPatch.context() as patch:
+            for name, text in known.items():
+                patch.setenv(name, text)
+            paths = survey(node["address"], budget=ProbeBudget(seconds=0.1)).paths
+        measured = {one.uri.partition(":")[0] for one in paths if one.round_trip is not None}
+        assert "tls" in measured
+        # This server is on the same machine. No other path leads to one elsewhere.
+        assert measured <= {"tls", "shm", "unix"}
 
 
 def test_a_gpu_node_without_tls_serves_and_joins(folder: Path) -> None:
