@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rgpu_common.channels import CHANNEL_OPTIONS, tls_credentials
+from rgpu_common.channels import CHANNEL_OPTIONS, name_options, tls_credentials
 from rgpu_common.endpoints import speaks_tls
 
 # Only after `channels`, which keeps gRPC from printing.
@@ -23,4 +23,5 @@ def open_aio_channel(
     every = (*CHANNEL_OPTIONS, *options)
     if not speaks_tls(server):
         return grpc.aio.insecure_channel(server.grpc_target, options=every)
-    return grpc.aio.secure_channel(server.grpc_target, tls_credentials(environment), options=every)
+    named = (*every, *name_options(server, environment))
+    return grpc.aio.secure_channel(server.grpc_target, tls_credentials(environment), options=named)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 from rgpu_common.errors import EndpointError, ServerError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from typing_extensions import Self
 
 DEFAULT_PORT = 7700
@@ -104,12 +106,19 @@ class TcpEndpoint(_Endpoint):
     @property
     def loopback(self) -> bool:
         """True if only this machine can reach it. Names other than localhost are not resolved."""
-        if self.host == "localhost":
-            return True
+        return self.host == "localhost" or bool(self._number and self._number.is_loopback)
+
+    @property
+    def is_number(self) -> bool:
+        """True if the host is an IP address."""
+        return self._number is not None
+
+    @property
+    def _number(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         try:
-            return ipaddress.ip_address(self.host.partition("%")[0]).is_loopback
+            return ipaddress.ip_address(self.host.partition("%")[0])
         except ValueError:
-            return False
+            return None
 
     @property
     def grpc_target(self) -> str:
@@ -214,6 +223,16 @@ def speaks_tls(endpoint: Endpoint) -> bool:
     return isinstance(endpoint, TlsEndpoint) or (
         isinstance(endpoint, GrpcEndpoint) and endpoint.secure
     )
+
+
+def certificate_name(server: TcpEndpoint, environment: Mapping[str, str]) -> str:
+    """Returns the name that the server's certificate must be for. NameOf in
+    rgpu_common/native/transport/tls/connect_tls.cc has the same rule: servers whose addresses
+    nobody knew when their certificate was made have a name in common, RGPU_TLS_NAME, and are
+    reached by numbers.
+    """
+    name = environment.get("RGPU_TLS_NAME", "")
+    return name if name and server.is_number else server.host
 
 
 def cannot_listen(endpoint: Endpoint, error: OSError) -> ServerError:

@@ -16,8 +16,8 @@ KNOWN = frozenset(
         "AGENT_LOG", "AGENT_SECONDS", "AGENT_TEXTFILE", "COMPRESSION", "DEVICE",
         "HIDE_NVJITLINK", "LEASE", "LIBCUDA", "LIBSSL", "LIBUCP", "LIBZSTD", "LIMIT", "LOG",
         "MANAGER", "MEMORY", "MOVE", "NAME", "NODE", "PATHS", "POLICY", "PRIORITY", "RACK",
-        "RESUME", "SERVER", "SHARE", "TENANT", "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN",
-        "TOKEN_FILE", "TOKEN_FILES", "TRACE", "TRANSPORT", "WEIGHT", "WORKLOAD",
+        "RESUME", "SERVER", "SHARE", "TENANT", "TLS_CA", "TLS_CERT", "TLS_KEY", "TLS_NAME",
+        "TOKEN", "TOKEN_FILE", "TOKEN_FILES", "TRACE", "TRANSPORT", "WEIGHT", "WORKLOAD",
     )
 )  # fmt: skip
 # Variables by which rgpu's own processes tell each other something, and those of its tests and

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from netprobe.identity import HostIdentity, identity_in
 from rgpu_common.clock import MonotonicClock
-from rgpu_common.endpoints import GrpcEndpoint, speaks_tls
+from rgpu_common.endpoints import speaks_tls
 from rgpu_common.errors import ServerError
 from rgpu_common.tunnel import process
 from rgpu_server.agent.membership import Agency, Membership
@@ -354,7 +354,7 @@ def serve(config: ServerConfig, remarks: Sequence[str] = ()) -> None:
     if config.emulated.cache:
         # Otherwise only the first kernel would notice a folder that cannot be used.
         make_folder("emulated.cache", Path(config.emulated.cache))
-    if any(isinstance(one, GrpcEndpoint) and one.secure for one in config.listen):
+    if any(speaks_tls(endpoint) for endpoint in config.listen):
         config.tls.check()
     isolation = isolation_of(config)
     inventory = take_inventory(config)

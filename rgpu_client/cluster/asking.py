@@ -16,10 +16,11 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc
 
 from rgpu_client.settings import SILENT_SECONDS
-from rgpu_common.channels import open_channel
+from rgpu_common.channels import open_channel, tls_refusal
 from rgpu_common.closing import Closing
 from rgpu_common.clusters import MAX_POOL_BYTES
 from rgpu_common.credentials import call_metadata
+from rgpu_common.endpoints import speaks_tls
 from rgpu_common.errors import NoSessionError, ServerError
 from rgpu_common.texts import one_line
 from rgpu_common.v1 import cluster_pb2, cluster_pb2_grpc
@@ -219,9 +220,11 @@ class ManagerClient(Closing):
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return self._silence()
         if code in _AWAY:
-            return (
-                f"no manager answers at {self._manager}: start one with `rgpu manager`, or name "
-                "its address with --manager or RGPU_MANAGER"
+            refusal = tls_refusal(self._manager, details)
+            plain = "" if speaks_tls(self._manager) else "write tls: before it if it speaks TLS, "
+            return refusal or (
+                f"no manager answers at {self._manager}: start one with `rgpu manager`, {plain}or "
+                "name its address with --manager or RGPU_MANAGER"
             )
         return details or f"the manager at {self._manager} answered {code.name}"
 

@@ -51,7 +51,7 @@ function _shtab_rgpu_using
 end
 
 set -g _shtab_rgpu_commands agent agent-node attach cancel completion demo device-plugin devices doctor drain explain gate-watchdog lease 'lease list' 'lease grant' 'lease resize' 'lease pause' 'lease resume' 'lease revoke' legacy-controllers logs manager node-plugin pool probe ps quota 'quota report' release reserve run serve smi tenants tls 'tls init' token 'token new' 'token list' 'token revoke' top trace undrain units-webhook wait help
-set -g _shtab_rgpu_opts_with_value --advertise --affinity --allow-weak-isolation --anti-affinity --bytes --cards --cdi-dir --certificate --client-ca --config --credentials-last --days --device --end-after --evict-after --exclusive-label --expires --file --for --gang --gpu-mem-unit --host --join --join-token --key --key-file --kubeconfig --kubelet-dir --lease --library --limit --listen --log-level --manager --max-per-node --max-per-rack --max-per-zone --max-slowdown --memory --metrics --mig --min-memory --min-share --model --name --namespace --node --node-name --offer --out --plugin-account --pod-keys --policy --pool --preset --priority --qgpu-policy --rack --reservation --seconds --server --share --since --sort --state --state-dir --svg --tenant --tls-cert --tls-key --token-file --tokens --transport --ttl --units --wait --watch --web --weight --workload --zone -n
+set -g _shtab_rgpu_opts_with_value --advertise --affinity --allow-weak-isolation --anti-affinity --bytes --cards --cdi-dir --certificate --client-ca --config --credentials-last --days --device --end-after --evict-after --exclusive-label --expires --file --for --gang --gpu-mem-unit --host --join --join-token --key --key-file --kubeconfig --kubelet-dir --lease --library --limit --listen --log-level --manager --max-per-node --max-per-rack --max-per-zone --max-slowdown --memory --metrics --mig --min-memory --min-share --model --name --namespace --node --node-name --offer --out --plugin-account --pod-keys --policy --pool --preset --priority --qgpu-policy --rack --renew --reservation --seconds --server --share --since --sort --state --state-dir --svg --tenant --tls-cert --tls-key --token-file --tokens --transport --ttl --units --wait --watch --web --weight --workload --zone -n
 
 complete -c rgpu -e
 complete -c rgpu -f
@@ -73,7 +73,7 @@ complete -c rgpu -n '_shtab_rgpu_using agent-node' -l key-file -xka "(__fish_com
 complete -c rgpu -n '_shtab_rgpu_using agent-node' -l pod-keys -xka "(__fish_complete_path (commandline -ct))" -d 'The file in which the agent keeps the API server'"'"'s keys, as identity.pod_keys of the server names it. With it pods need no plugin: they show their own tokens.'
 complete -c rgpu -n '_shtab_rgpu_using agent-node' -l listen -x -d 'Where client nodes ask for credentials. The default port is 7720. (default: none: the agent gives no credentials)'
 complete -c rgpu -n '_shtab_rgpu_using agent-node' -l advertise -x -d 'The address at which client nodes reach --listen. (default: that of --listen; where it is 0.0.0.0 or [::], the server'"'"'s host)'
-complete -c rgpu -n '_shtab_rgpu_using agent-node' -l tls-cert -xka "(__fish_complete_path (commandline -ct))" -d 'The certificate of --listen, in PEM.'
+complete -c rgpu -n '_shtab_rgpu_using agent-node' -l tls-cert -xka "(__fish_complete_path (commandline -ct))" -d 'The certificate of --listen, in PEM. The file is read again when it changes.'
 complete -c rgpu -n '_shtab_rgpu_using agent-node' -l tls-key -xka "(__fish_complete_path (commandline -ct))" -d 'The key of the certificate.'
 complete -c rgpu -n '_shtab_rgpu_using agent-node' -l insecure -d 'Give credentials unencrypted to other machines.'
 complete -c rgpu -n '_shtab_rgpu_using agent-node' -l plugin-account -x -d 'The ServiceAccount of the plugins on client nodes. (default: rgpu-system/rgpu-node-plugin)'
@@ -208,6 +208,8 @@ complete -c rgpu -n '_shtab_rgpu_using manager' -l preset -x -d 'What placement 
 complete -c rgpu -n '_shtab_rgpu_using manager' -l metrics -x -d 'Serve Prometheus metrics (/metrics) and /health at this address.'
 complete -c rgpu -n '_shtab_rgpu_using manager' -l web -x -d 'Serve the page for browsers at this address. ADDRESS: HOST:PORT, tls:HOST:PORT or unix:/PATH'
 complete -c rgpu -n '_shtab_rgpu_using manager' -l tokens -xka "(__fish_complete_path (commandline -ct))" -d 'Clients on other machines show an access token of this file; rgpu token writes it. (default: none; the default file of rgpu token where other machines can reach the server)'
+complete -c rgpu -n '_shtab_rgpu_using manager' -l tls-cert -xka "(__fish_complete_path (commandline -ct))" -d 'PEM file of the server'"'"'s certificate, for its tls: addresses. The file is read again when it changes.'
+complete -c rgpu -n '_shtab_rgpu_using manager' -l tls-key -xka "(__fish_complete_path (commandline -ct))" -d 'PEM file of that certificate'"'"'s key.'
 complete -c rgpu -n '_shtab_rgpu_using manager' -l kubernetes -d 'Place the claims of pods, too. The manager listens only while it leads its replicas.'
 complete -c rgpu -n '_shtab_rgpu_using manager' -l kubeconfig -xka "(__fish_complete_path (commandline -ct))" -d 'The file that says how to reach Kubernetes'"'"' API server. (default: KUBECONFIG, or the ServiceAccount of the manager'"'"'s pod)'
 complete -c rgpu -n '_shtab_rgpu_using manager' -l namespace -x -d 'The namespace of the Lease by which replicas choose a leader. (default: that of the manager'"'"'s pod, else default)'
@@ -349,6 +351,8 @@ complete -c rgpu -n '_shtab_rgpu_using serve' -l allow-weak-isolation -x -d 'Ser
 complete -c rgpu -n '_shtab_rgpu_using serve' -l state-dir -xka "(__fish_complete_directories)" -d 'Where to keep what a restart needs: one folder for each server. (default: by port, below /run/rgpu or $XDG_RUNTIME_DIR/rgpu)'
 complete -c rgpu -n '_shtab_rgpu_using serve' -l web -x -d 'Serve the page for browsers at this address. ADDRESS: HOST:PORT, tls:HOST:PORT or unix:/PATH'
 complete -c rgpu -n '_shtab_rgpu_using serve' -l tokens -xka "(__fish_complete_path (commandline -ct))" -d 'Clients on other machines show an access token of this file; rgpu token writes it. (default: none; the default file of rgpu token where other machines can reach the server)'
+complete -c rgpu -n '_shtab_rgpu_using serve' -l tls-cert -xka "(__fish_complete_path (commandline -ct))" -d 'PEM file of the server'"'"'s certificate, for its tls: addresses. The file is read again when it changes.'
+complete -c rgpu -n '_shtab_rgpu_using serve' -l tls-key -xka "(__fish_complete_path (commandline -ct))" -d 'PEM file of that certificate'"'"'s key.'
 complete -c rgpu -n '_shtab_rgpu_using serve' -l join -x -d 'The manager of the cluster that the server joins (small cluster).'
 complete -c rgpu -n '_shtab_rgpu_using serve' -l join-token -xka "(__fish_complete_path (commandline -ct))" -d 'The file that holds the access token for the manager.'
 complete -c rgpu -n '_shtab_rgpu_using serve' -l node-name -x -d 'The node'"'"'s name in the cluster. (default: the host name)'
@@ -378,7 +382,9 @@ complete -c rgpu -n '_shtab_rgpu_using tls; and test $_shtab_rgpu_npos -eq 0' -a
 complete -c rgpu -n '_shtab_rgpu_using tls init' -s h -l help -d 'show this help message and exit'
 complete -c rgpu -n '_shtab_rgpu_using tls init' -l host -x -d 'name or address by which clients reach the server; may be repeated, also in a later run, for a new certificate of the server (default: this machine'"'"'s name, localhost, 127.0.0.1 and ::1)'
 complete -c rgpu -n '_shtab_rgpu_using tls init' -l tenant -x -d 'create NAME.pem and NAME.key for the tenant'"'"'s clients; may be repeated, also in a later run'
-complete -c rgpu -n '_shtab_rgpu_using tls init' -l days -x -d 'how long certificates are valid (default 365)'
+complete -c rgpu -n '_shtab_rgpu_using tls init' -l server -x -d 'create NAME.pem and NAME.key for the server, in a later run for another server (default: server)'
+complete -c rgpu -n '_shtab_rgpu_using tls init' -l renew -x -d 'create the server'"'"'s certificate anew only if it ends within so many days; --host then says what a certificate that is made is for'
+complete -c rgpu -n '_shtab_rgpu_using tls init' -l days -x -d 'how long certificates are valid (default 365); the authority is valid for ten years'
 complete -c rgpu -n '_shtab_rgpu_using tls init; and test $_shtab_rgpu_npos -eq 0' -ka "(__fish_complete_directories)" -d 'where to write; created if missing'
 complete -c rgpu -n '_shtab_rgpu_using; and test $_shtab_rgpu_npos -eq 0' -a token -d 'make, list and revoke the access tokens of a server'
 complete -c rgpu -n '_shtab_rgpu_using token' -s h -l help -d 'show this help message and exit'

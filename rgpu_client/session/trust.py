@@ -10,7 +10,7 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rgpu_common.endpoints import TcpEndpoint
+from rgpu_common.endpoints import TcpEndpoint, certificate_name
 from rgpu_common.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,20 +52,21 @@ def look(server: GrpcEndpoint, environment: Mapping[str, str], seconds: float) -
     try:
         with socket.create_connection((server.host, server.port), seconds) as connection:
             if server.secure:
-                trust(environment).wrap_socket(connection, server_hostname=server.host).close()
+                name = certificate_name(server, environment)
+                trust(environment).wrap_socket(connection, server_hostname=name).close()
     except UsageError as error:
         return str(error)
     except OSError as error:
-        return connection_fault(server, error)
+        return connection_fault(server, error, environment)
     return ""
 
 
-def connection_fault(server: GrpcEndpoint, error: OSError) -> str:
+def connection_fault(server: GrpcEndpoint, error: OSError, environment: Mapping[str, str]) -> str:
     """Returns a sentence with the reason and the remedy of a failed connection; "" if no server
     listens.
     """
     if isinstance(error, ssl.SSLError):
-        return tls_fault(server, error)
+        return tls_fault(server, error, environment)
     if isinstance(error, socket.gaierror):
         return (
             f"the host name {server.host!r} cannot be resolved ({error.strerror}): correct the "
@@ -74,15 +75,21 @@ def connection_fault(server: GrpcEndpoint, error: OSError) -> str:
     return ""
 
 
-def tls_fault(server: GrpcEndpoint, error: ssl.SSLError) -> str:
+def tls_fault(server: TcpEndpoint, error: ssl.SSLError, environment: Mapping[str, str]) -> str:
     """Returns a sentence with the reason and the remedy of a failed handshake, worded as for
     `tls:`.
     """
     at = f"the certificate of the server at {server}"
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in _OTHER_NAME:
+            name = certificate_name(server, environment)
+            if name != server.host:
+                return (
+                    f"{at} is not for {name!r} (RGPU_TLS_NAME): have one made for this name, or "
+                    "unset the variable if the certificate is for the address"
+                )
             return (
-                f"{at} is not for {server.host!r}: use a name that it is for (--server or "
+                f"{at} is not for {name!r}: use a name that it is for (--server or "
                 "RGPU_SERVER), or have one made for this name"
             )
         if error.verify_code == _EXPIRED:

@@ -25,7 +25,7 @@ import grpc
 from rgpu_client.session.detach import add_agent_options, own_folder
 from rgpu_client.session.trust import look, trust
 from rgpu_common import release
-from rgpu_common.channels import CHANNEL_OPTIONS, tls_credentials
+from rgpu_common.channels import CHANNEL_OPTIONS, name_options, tls_credentials
 from rgpu_common.credentials import configured_access_token
 from rgpu_common.endpoints import GrpcEndpoint, parse_endpoint
 from rgpu_common.errors import ProtocolError, UsageError
@@ -162,7 +162,8 @@ class Agent:
         target, tls = self._server.grpc_target, self._access.tls
         if tls is None:
             return grpc.aio.insecure_channel(target, options=_OPTIONS)
-        return grpc.aio.secure_channel(target, tls, options=_OPTIONS)
+        named = name_options(self._server, self._access.environment)
+        return grpc.aio.secure_channel(target, tls, options=(*_OPTIONS, *named))
 
     async def _refuse(
         self, local: LocalEnd, first: bytes, sentence: str, unanswered: bool = True

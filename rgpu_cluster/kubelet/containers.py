@@ -27,11 +27,14 @@ LIBRARY, CREDENTIALS = "/opt/rgpu/lib", "/opt/rgpu/credentials"
 
 
 class Folders(Struct, frozen=True):
-    """Folders of this node. authorities: the credentials' folder has a file of authorities."""
+    """Folders of this node. authorities: the credentials' folder has a file of authorities.
+    server_name: the name in the servers' certificates; "": that of their addresses.
+    """
 
     library: str
     credentials: str
     authorities: bool
+    server_name: str = ""
 
 
 def devices_for(
@@ -52,6 +55,8 @@ def devices_for(
     }
     if folders.authorities:
         common["RGPU_TLS_CA"] = f"{CREDENTIALS}/{AUTHORITIES}"
+    if folders.server_name:
+        common["RGPU_TLS_NAME"] = folders.server_name
     requests = [""]
     if use.by_request:
         cards = (part for part in allocated.parts if part.ordinal is not None)

@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 from rgpu_client.device_names import parse_devices
 from rgpu_cluster.kubelet.errors import PrepareError
 from rgpu_common.aio_channels import open_aio_channel
+from rgpu_common.channels import tls_refusal
 from rgpu_common.credentials import MAX_ACCESS_TOKEN_BYTES
 from rgpu_common.endpoints import TcpEndpoint, TlsEndpoint, parse_endpoint
 from rgpu_common.errors import UsageError
@@ -119,7 +120,8 @@ async def _patient(
 
 def _refusal(agent: str, address: str, error: grpc.RpcError) -> str:
     if error.code() in _SILENT:
-        return (
+        refusal = tls_refusal(parse_endpoint(address), str(error.details() or ""))
+        return refusal or (
             f"{agent} does not answer at {address}: start `rgpu agent-node` there, or let this "
             "node reach that port (NetworkPolicy, firewall)"
         )

@@ -43,11 +43,14 @@ class ForContainers(Struct, frozen=True):
 
 
 class Places(Struct, frozen=True):
-    """node: the name of this node. library: its folder with the driver library."""
+    """node: the name of this node. library: its folder with the driver library. server_name: as
+    `Folders` has it.
+    """
 
     node: str
     library: str
     store: Store
+    server_name: str = ""
 
 
 class Preparer:
@@ -144,7 +147,10 @@ class Preparer:
     def _put(self, found: Allocated, use: Use, prepared: Prepared) -> list[ForContainers]:
         uid, store = found.claim.uid, self._places.store
         folders = Folders(
-            self._places.library, str(store.shelf.credentials(uid)), store.shelf.has_authorities
+            self._places.library,
+            str(store.shelf.credentials(uid)),
+            store.shelf.has_authorities,
+            self._places.server_name,
         )
         devices = devices_for(found, use, prepared.held, folders)
         store.put(prepared, cdi.spec_of(uid, devices))

@@ -27,7 +27,7 @@ from rgpu_cluster.kubelet.sockets import bind
 from rgpu_cluster.kubelet.store import Store
 from rgpu_cluster.kubernetes.api import open_client
 from rgpu_cluster.kubernetes.names import DRIVER
-from rgpu_common.errors import ServerError
+from rgpu_common.errors import ConfigError, ServerError
 from rgpu_common.tasks import end
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ log = logging.getLogger("rgpu.node-plugin")
 
 # Calls in progress have so long to end when the plugin stops.
 _GRACE_SECONDS = 5.0
+# Other authorities reach the containers within this time.
+_LOOK_SECONDS = 10.0
 
 
 class PluginOptions(Struct, frozen=True):
@@ -76,20 +78,40 @@ async def run(options: PluginOptions) -> None:
 
 
 async def _serve_claims(options: PluginOptions, store: Store, stop: asyncio.Event) -> None:
-    places = Places(options.node, str(put_library(library_path(), options.library)), store)
+    library = str(put_library(library_path(), options.library))
+    places = Places(options.node, library, store, os.environ.get("RGPU_TLS_NAME", ""))
     client = open_client(options.kubeconfig)
     try:
         agents = Agents(options.token_file, os.environ)
         preparer = Preparer(places, ApiCluster(client), agents)
         renewer = Renewer(preparer)
         preparer.changed = renewer.changed
-        renewing = asyncio.create_task(renewer.run())
+        tasks = [
+            asyncio.create_task(renewer.run()),
+            asyncio.create_task(_keep_authorities(store)),
+        ]
         try:
             await _serve(options, Claims(preparer.prepare, preparer.unprepare), stop)
         finally:
-            await end([renewing])
+            await end(tasks)
     finally:
         await client.close()
+
+
+async def _keep_authorities(store: Store) -> None:
+    """Gives running containers the authorities of RGPU_TLS_CA again when that file has changed."""
+    said = ""
+    while True:
+        try:
+            count = store.shelf.renew_authorities()
+            said = ""
+            if count:
+                log.info("the containers of %d claims have other authorities now", count)
+        except (OSError, ConfigError) as error:
+            if str(error) != said:
+                log.warning("containers keep the authorities that they have: %s", error)
+            said = str(error)
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 async def _remove_all(options: PluginOptions, store: Store, stop: asyncio.Event) -> None:

@@ -26,6 +26,7 @@ from msgspec.structs import asdict
 from rgpu_cluster.kubelet.claims import ClaimName, is_uid
 from rgpu_cluster.kubelet.credentials import Credential
 from rgpu_cluster.kubelet.files import replace_file
+from rgpu_cluster.kubernetes.authority import read_authority
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,7 +80,9 @@ class Shelf:
         return self._authorities is not None
 
     def put(self, prepared: Prepared) -> None:
-        """Writes credentials and record; OSError. What was there of this claim is replaced."""
+        """Writes credentials and record; OSError, or ConfigError about the authorities. What was
+        there of this claim is replaced.
+        """
         folder = self.credentials(prepared.claim.uid)
         folder.parent.mkdir(mode=0o700, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -90,9 +93,22 @@ class Shelf:
                 token = f"{held.credential.token}\n"
                 replace_file(folder / str(number), token, 0o400, prepared.user)
         if self._authorities is not None:
-            text = self._authorities.read_text(encoding="utf-8")
-            replace_file(folder / AUTHORITIES, text, 0o444)
+            replace_file(folder / AUTHORITIES, read_authority(self._authorities), 0o444)
         replace_file(folder.parent / _RECORD, _written(prepared), 0o600)
+
+    def renew_authorities(self) -> int:
+        """Gives the containers of all claims the authorities that there are now; returns how many
+        had others. OSError, ConfigError.
+        """
+        if self._authorities is None:
+            return 0
+        text, count = read_authority(self._authorities), 0
+        for uid in self.uids():
+            file = self.credentials(uid) / AUTHORITIES
+            if file.exists() and file.read_text(encoding="utf-8") != text:
+                replace_file(file, text, 0o444)
+                count += 1
+        return count
 
     def remove(self, uid: str) -> None:
         """Removes all of a claim, if there is something; OSError."""

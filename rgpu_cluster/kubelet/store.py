@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rgpu_cluster.kubelet.claims import ClaimName, check_uid
 from rgpu_cluster.kubelet.errors import PrepareError
+from rgpu_common.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +28,8 @@ class Store:
             self.shelf.put(prepared)
             if spec is not None:
                 self._cdi.put(prepared.claim.uid, spec)
+        except ConfigError as error:
+            raise PrepareError(f"{prepared.claim} gets no authority: {error}") from None
         except OSError as error:
             raise PrepareError(
                 f"the credential of {prepared.claim} cannot be written on this node: "

@@ -18,6 +18,7 @@ from rgpu_cluster.core import actions as do
 from rgpu_cluster.core import events as on
 from rgpu_cluster.core.card import CardId
 from rgpu_cluster.kubernetes.allocation import allocated, places_of, told
+from rgpu_cluster.kubernetes.authority import with_authority
 from rgpu_cluster.kubernetes.claim_reading import ClaimReading
 from rgpu_cluster.kubernetes.informer import Informer
 from rgpu_cluster.kubernetes.missing import Missing
@@ -321,7 +322,7 @@ class Front:
 
     async def _release(self, pod: Any, said: dict[str, str], word: str) -> None:
         try:
-            await self._writer.release(pod, said)
+            await self._writer.release(pod, with_authority(said))
         finally:
             self._writing.discard(word)
 

@@ -9,6 +9,7 @@ from rgpu_cluster.core import actions as do
 from rgpu_cluster.core import events as on
 from rgpu_cluster.core.errors import RequestError
 from rgpu_cluster.kubernetes.allocation import places_of, told
+from rgpu_cluster.kubernetes.authority import with_authority
 from rgpu_cluster.manager.telling import in_short
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class ManagerCluster:
             raise RequestError(
                 "the node of the pod's card has just gone; the scheduler tries again"
             )
-        return told(request.id, places)
+        return with_authority(told(request.id, places))
 
     async def _ask(self, request: Request) -> None:
         heard: asyncio.Future[Action] = asyncio.get_running_loop().create_future()

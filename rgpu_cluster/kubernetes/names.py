@@ -30,7 +30,11 @@ RESERVE_UNTIL = f"{GROUP}/reserve-until"
 RESERVATIONS = "reservations"
 # Annotations of a pod: what RGPU_SERVER, RGPU_LEASE and RGPU_DEVICE are for its program.
 SERVER, LEASE, DEVICE = f"{GROUP}/server", f"{GROUP}/lease", f"{GROUP}/device"
-# Annotation of a pod: the agent of a GPU node may write those three. It is written where a pod is
+# Annotation of a pod: the authority that signs its server's certificate, as certificates in PEM.
+AUTHORITY = f"{GROUP}/authority"
+# The name in the certificates of all GPU nodes, whose addresses nobody knows when they are made.
+SERVER_NAME = "rgpu-gpu-node"
+# Annotation of a pod: the agent of a GPU node may write those four. It is written where a pod is
 # let go without a manager, which would have written them itself.
 AGENT_TELLS = f"{GROUP}/agent-tells"
 # Taints of devices.

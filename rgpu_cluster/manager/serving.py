@@ -32,6 +32,7 @@ from rgpu_server.daemon import run_loop
 from rgpu_server.descriptors import raise_limit
 from rgpu_server.identity.access_tokens import existing_access_tokens
 from rgpu_server.identity.authenticator import Authenticator
+from rgpu_server.identity.grpc_certificates import served_certificates
 from rgpu_server.observe.metrics import Metrics
 from rgpu_server.service.offers import UNSPECIFIED
 from rgpu_server.service.taken import check_free
@@ -130,7 +131,7 @@ class ManagerServer:
         where = str(TcpEndpoint(endpoint.host, endpoint.port))
         try:
             if isinstance(endpoint, TlsEndpoint):
-                port = server.add_secure_port(where, self._credentials())
+                port = server.add_secure_port(where, served_certificates(self._config.tls))
             else:
                 port = server.add_insecure_port(where)
         except RuntimeError:
@@ -138,14 +139,6 @@ class ManagerServer:
                 f"cannot listen on {endpoint}; name another address with --listen"
             ) from None
         return type(endpoint)(endpoint.host, port)
-
-    def _credentials(self) -> grpc.ServerCredentials:
-        tls = self._config.tls
-        pair = Path(tls.key).read_bytes(), Path(tls.certificate).read_bytes()
-        authorities = Path(tls.client_ca).read_bytes() if tls.client_ca else None
-        return grpc.ssl_server_credentials(
-            [pair], authorities, require_client_auth=tls.require_client_cert
-        )
 
 
 def bind_all(endpoints: Sequence[Endpoint], bind: Callable[[Endpoint], Endpoint]) -> list[Endpoint]:

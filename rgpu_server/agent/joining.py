@@ -14,8 +14,11 @@ import grpc
 import grpc.aio
 
 from rgpu_common.aio_channels import open_aio_channel
+from rgpu_common.channels import tls_refusal
 from rgpu_common.clusters import ADMITTED, MAX_MESSAGE_BYTES
 from rgpu_common.credentials import call_metadata
+from rgpu_common.endpoints import speaks_tls
+from rgpu_common.errors import UsageError
 from rgpu_common.tasks import end
 from rgpu_common.v1 import agent_pb2, agent_pb2_grpc
 from rgpu_server.agent.measuring import Measuring
@@ -119,14 +122,19 @@ class Joining:
         if self._token_file:
             environment.pop("RGPU_TOKEN", None)
             environment["RGPU_TOKEN_FILE"] = self._token_file
-        async with open_aio_channel(self._manager, environment, _OPTIONS) as channel:
+        try:
+            metadata = call_metadata(environment)
+            opened = open_aio_channel(self._manager, environment, _OPTIONS)
+        except UsageError as error:
+            return _End(str(error), False)  # the file may come later
+        async with opened as channel:
             stub = agent_pb2_grpc.AgentServiceStub(channel)
-            call = stub.Join(metadata=call_metadata(environment))
+            call = stub.Join(metadata=metadata)
             self._stream = stream = _Stream(call, self._reports, self._orders, self._measured)
             try:
                 await stream.run()
             except grpc.aio.AioRpcError as error:
-                return _End(_sentence(error), stream.joined)
+                return _End(_sentence(self._manager, error), stream.joined)
             except asyncio.CancelledError:
                 # grpc.aio raises this as well where the manager has cancelled the call.
                 if self._leaves:
@@ -147,9 +155,12 @@ def _is_news(end_of: _End, seconds: float) -> bool:
     return end_of.joined and (end_of.error is None or seconds >= _NEWS_SECONDS)
 
 
-def _sentence(error: grpc.aio.AioRpcError) -> str:
+def _sentence(manager: Endpoint, error: grpc.aio.AioRpcError) -> str:
     if error.code() is grpc.StatusCode.UNAVAILABLE:
-        return "it does not answer; start one there with `rgpu manager`, or correct --join"
+        plain = "" if speaks_tls(manager) else "write tls: before its address if it speaks TLS, "
+        return tls_refusal(manager, str(error.details() or "")) or (
+            f"it does not answer; start one there with `rgpu manager`, {plain}or correct --join"
+        )
     if error.code() is grpc.StatusCode.INTERNAL:
         return _ENDED  # a write met the end of the call
     return str(error.details() or error.code().name)

@@ -16,6 +16,7 @@ from rgpu_server.descriptors import fitted
 from rgpu_server.devices import strange_models, take_inventory
 from rgpu_server.doctor.configured import configuration
 from rgpu_server.identity.access_tokens import read_access_tokens
+from rgpu_server.identity.certificate_files import end_sentence
 from rgpu_server.service.taken import check_free
 from rgpu_server.tokens.home import state_path
 
@@ -49,6 +50,9 @@ def ports(arguments: argparse.Namespace) -> Iterator[Finding]:
     if any(speaks_tls(endpoint) for endpoint in config.listen):
         config.tls.check()
         yield ok("port", f"the certificate {config.tls.certificate} and its key fit together")
+        ends, _, remedy = end_sentence(config.tls.certificate, time.time()).partition(": ")
+        if ends:
+            yield warning("port", ends, remedy)
 
 
 def _port(endpoint: TcpEndpoint) -> Iterator[Finding]:

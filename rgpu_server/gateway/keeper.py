@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import socket
@@ -11,9 +12,11 @@ from msgspec import Struct
 
 from rgpu_common.endpoints import TcpEndpoint, TlsEndpoint, UcxEndpoint, cannot_listen
 from rgpu_common.errors import ServerError
+from rgpu_common.tasks import end
 from rgpu_common.wire.preface import Preface
 from rgpu_server.core.model import Code, Refusal
 from rgpu_server.gateway.process import GatewayProcess, Program
+from rgpu_server.identity.certificate_files import CertificateFiles
 from rgpu_server.service.callers import carried_by
 from rgpu_server.service.frontdoor import bind_tcp
 from rgpu_server.workers.binary import gateway_path
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("rgpu.gateway")
 
 _BACKLOG = 512
+_LOOK_SECONDS = 0.5
 
 
 class House(Struct, frozen=True):
@@ -78,7 +82,7 @@ class TlsGateway(Gateway):
     def __init__(self, config: ServerConfig, house: House) -> None:
         super().__init__("tls", house)
         self._listeners: list[socket.socket] = []
-        self._tls = config.tls
+        self._certificates = CertificateKeeper(self._process, config.tls)
         self._words = [*limits_of(config), *config.tls.words()]
         if config.identity.certificate == "uri":
             self._words += ["--tenant-uri", config.identity.uri_prefix]
@@ -105,12 +109,14 @@ class TlsGateway(Gateway):
         self._process.words = [*listening, *self._words]
         await self._process.start()
         self._process.keep()
+        self._certificates.start()
 
     def reload(self) -> None:
         """Lets the gateway read its certificates again; the log says what came of it."""
-        pass_certificates(self._process, self._tls)
+        self._certificates.pass_again()
 
     async def close(self) -> None:
+        await self._certificates.close()
         for listener in self._listeners:
             listener.close()
         await super().close()
@@ -142,19 +148,47 @@ class UcxGateway(Gateway):
         self._process.words = [*self._options, *listening]
 
 
-def pass_certificates(process: GatewayProcess, tls: Tls) -> None:
-    """Gives a gateway its certificates and key as open files.
+class CertificateKeeper:
+    """Has a gateway take its certificates anew when their files change: `start`, then `close`."""
 
-    It cannot open files itself, and its user may not read the key.
-    """
-    with contextlib.ExitStack() as stack:
-        try:
-            files = [stack.enter_context(open(path, "rb")) for path in tls.files()]
-        except OSError as error:
-            reason = f"{error.filename} cannot be read: {error.strerror}"
-            log.error("the gateway keeps its old certificates: %s", reason)
-            return
-        process.say("reload", [file.fileno() for file in files])
+    def __init__(self, process: GatewayProcess, tls: Tls) -> None:
+        self._process = process
+        self._tls = tls
+        self._files = CertificateFiles(tls)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to look at the files."""
+        self._task = asyncio.ensure_future(self._watch())
+
+    async def close(self) -> None:
+        """Looks no more."""
+        if self._task is not None:
+            await end([self._task])
+
+    def pass_again(self) -> None:
+        """Gives the gateway its certificates and key as open files.
+
+        It cannot open files itself, and its user may not read the key.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                files = [stack.enter_context(open(path, "rb")) for path in self._tls.files()]
+            except OSError as error:
+                reason = f"{error.filename} cannot be read: {error.strerror}"
+                log.error("the gateway keeps its old certificates: %s", reason)
+                return
+            self._process.say("reload", [file.fileno() for file in files])
+
+    async def _watch(self) -> None:
+        while True:
+            if self._files.changed():
+                # One file may be new already, and its key not yet.
+                await asyncio.sleep(_LOOK_SECONDS)
+                self._files.changed()
+                self.pass_again()
+            self._files.say_end()
+            await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _ports(said: str, count: int) -> list[int]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
 from rgpu_common.endpoints import GrpcEndpoint
 from rgpu_common.errors import ServerError
-from rgpu_server.gateway.keeper import Gateway, limits_of, pass_certificates
+from rgpu_server.gateway.keeper import CertificateKeeper, Gateway, limits_of
 from rgpu_server.gateway.listening import listen
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 # A gateway of the daemon before may just be letting go of the port.
 _BIND_SECONDS = 3.0
 _BIND_PAUSE_SECONDS = 0.1
-_LOOK_SECONDS = 0.5
 # A proxy may open one for each tunnel.
 _CONNECTIONS = 2048
 
@@ -33,8 +31,8 @@ class TunnelGateway(Gateway):
     def __init__(self, config: ServerConfig, house: House) -> None:
         super().__init__("grpc", house)
         self._tls = config.tls
+        self._certificates = CertificateKeeper(self._process, config.tls)
         self._listeners: list[socket.socket] = []
-        self._watcher: asyncio.Task[None] | None = None
         self._words = [*limits_of(config), "--connections", str(_CONNECTIONS)]
         if config.identity.certificate == "uri":
             self._words += ["--tenant-uri", config.identity.uri_prefix]
@@ -62,29 +60,15 @@ class TunnelGateway(Gateway):
         await self._process.start()
         self._process.keep()
         if secure:
-            self._watcher = asyncio.ensure_future(self._watch())
+            self._certificates.start()
         return [*bound]
 
     async def close(self) -> None:
         """Lets the gateway go: it takes nobody new and ends with its last tunnel."""
-        if self._watcher is not None:
-            self._watcher.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watcher
+        await self._certificates.close()
         for listener in self._listeners:
             listener.close()
         await super().close()
-
-    async def _watch(self) -> None:
-        """Passes the certificates again when their files have changed."""
-        age: tuple[int, ...] = ()
-        while True:
-            with contextlib.suppress(OSError):
-                now = self._tls.age()
-                if age and now != age:
-                    pass_certificates(self._process, self._tls)
-                age = now
-            await asyncio.sleep(_LOOK_SECONDS)
 
 
 async def _listen(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pwd
 import ssl
 from dataclasses import dataclass, replace
@@ -128,9 +127,13 @@ class Tls:
     certificate: str = keys.key(
         "tls.certificate", File(), "",
         "PEM file of the server's certificate, for its [`tls:`](../explanation/transports.md#tls) "
-        "addresses.", unset="none",
+        "addresses. The file is read again when it changes.",
+        option=Option("--tls-cert", "FILE"), unset="none",
     )  # fmt: skip
-    key: str = keys.key("tls.key", File(), "", "PEM file of that certificate's key.", unset="none")
+    key: str = keys.key(
+        "tls.key", File(), "", "PEM file of that certificate's key.",
+        option=Option("--tls-key", "FILE"), unset="none",
+    )  # fmt: skip
     client_ca: str = keys.key(
         "tls.client_ca", File(), "",
         "PEM file of the authority that signs clients' certificates. Without it no client is asked "
@@ -156,7 +159,8 @@ class Tls:
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"tls.certificate {self.certificate!r} and tls.key {self.key!r} cannot be used "
-                f"({_why(error)}): give a certificate in PEM and its key without a password"
+                f"({_why(error)}): give a certificate in PEM and its key without a password (`rgpu "
+                "tls init` makes both, on Kubernetes deploy/kubernetes/make-secrets.sh)"
             ) from None
 
     def _check_authority(self, context: ssl.SSLContext) -> None:
@@ -171,10 +175,6 @@ class Tls:
     def files(self) -> list[str]:
         """The paths in the order in which a gateway expects the open files."""
         return [path for path in (self.certificate, self.key, self.client_ca) if path]
-
-    def age(self) -> tuple[int, ...]:
-        """Returns when the files were last written; raises OSError."""
-        return tuple(os.stat(path).st_mtime_ns for path in self.files())
 
     def words(self) -> list[str]:
         """Returns the options for a gateway's command line."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import pki
 from helpers.command import WEAK_ISOLATION
 from helpers.command import run_rgpu_plain as rgpu
 from helpers.server import Server
@@ -307,6 +308,12 @@ def test_a_node_with_an_access_token_that_has_ended(tmp_path: Path) -> None:
     assert "2 access tokens" in those(found, "token", "ok")
     assert "every access token of tenant alice has ended" in those(found, "token", "warning")
     assert "bob" not in those(found, "token", "warning")
+
+
+def test_a_node_with_a_certificate_that_has_ended(tmp_path: Path) -> None:
+    certificates = pki.config("expired-server")
+    found = configured(tmp_path, f"{DEVICES}listen = ['tls:127.0.0.1:0']\n{certificates}", code=0)
+    assert "has ended, and clients refuse it" in those(found, "port", "warning")
 
 
 @pytest.mark.parametrize(

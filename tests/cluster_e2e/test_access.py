@@ -245,6 +245,53 @@ def test_a_manager_with_another_authority_is_not_believed(secured: ManagerProces
     assert done.stdout == ""
 
 
+def test_a_manager_takes_a_new_certificate_without_a_restart(tmp_path: Path) -> None:
+    """The node that has joined stays, and newcomers see the new certificate."""
+    mounted = pki.Mounted(tmp_path, "server")
+    options = ("--insecure", *mounted.options())
+    with (
+        ManagerProcess(*options, scheme="tls:", **pki.client()) as manager,
+        node(manager.address, "gpu1", tmp_path / "state", **pki.client()) as server,
+    ):
+        manager.has("gpu1")
+
+        def asked(**shown: str) -> subprocess.CompletedProcess[str]:
+            return run_rgpu_plain("pool", "--manager", manager.address, **shown)
+
+        mounted.put("stranger/server")
+        done = asked(**pki.client())
+        assert "is not trusted" in done.stderr
+        assert "name the authority that signed it in RGPU_TLS_CA" in done.stderr
+        done = asked(**pki.client(ca="stranger/ca"))
+        assert "gpu1" in done.stdout, done.stderr
+        mounted.put("expired-server")
+        assert "has expired: its operator has to renew it" in asked(**pki.client()).stderr
+        mounted.put("elsewhere")
+        done = asked(**pki.client())
+        assert "is for another name" in done.stderr
+        assert "gpu1" in asked(**pki.client(), RGPU_TLS_NAME="gpu.example").stdout
+        assert not [line for line in server.log if "rgpu.agent" in line and "WARNING" in line]
+
+
+def test_a_node_says_why_it_does_not_believe_its_manager(tmp_path: Path) -> None:
+    mounted = pki.Mounted(tmp_path, "stranger/server")
+    file = tmp_path / "ca.pem"
+    shown = {"RGPU_TLS_CA": str(file)}
+    with (
+        ManagerProcess("--insecure", *mounted.options(), scheme="tls:", **pki.client()) as manager,
+        node(manager.address, "gpu1", tmp_path / "state", **shown) as server,
+    ):
+
+        def says(text: str) -> None:
+            wait_until(lambda: any(text in line for line in server.log))
+
+        says(f"{file} (RGPU_TLS_CA) cannot be read")
+        file.write_bytes((pki.folder() / "ca.pem").read_bytes())
+        says("is not trusted (unable to get local issuer certificate): name the authority")
+        mounted.put("server")
+        manager.has("gpu1")
+
+
 def test_certificates_are_asked_of_all_or_of_none(tmp_path: Path) -> None:
     config = tmp_path / "rgpu.toml"
     config.write_text(pki.config())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from helpers.needs import needs
 from helpers.server import Server
 
 from rgpu_common.command import main
+from rgpu_server.identity.certificate_files import end_of
 
 pytestmark = needs("openssl")
 
@@ -49,12 +51,35 @@ def test_a_name_that_is_given_later_gets_a_new_certificate_of_the_server(
     assert (tmp_path / "server.pem").read_bytes() == before["server.pem"]
     capfd.readouterr()
     assert init(tmp_path, "--host", "new") == 0
-    assert "SIGHUP" in capfd.readouterr().out
+    assert "reads them again" in capfd.readouterr().out
     assert names_of(tmp_path) == {"new"}
     assert (tmp_path / "ca.pem").read_bytes() == before["ca.pem"]
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
         tmp_path / "server.pem", tmp_path / "server.key"
     )
+
+
+def test_a_certificate_near_its_end_is_made_anew(tmp_path: Path) -> None:
+    words = ("--server", "node", "--host", "gpu")
+    assert init(tmp_path, *words, "--days", "40") == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert not (tmp_path / "server.pem").exists()
+    assert init(tmp_path, *words, "--renew", "39") == 0
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert init(tmp_path, *words, "--renew", "41") == 0
+    changed = {name for name, text in before.items() if (tmp_path / name).read_bytes() != text}
+    assert changed == {"node.pem", "node.key"}
+    assert end_of((tmp_path / "ca.pem").read_bytes()) > time.time() + 3600 * 86400
+
+
+def test_an_authority_near_its_end_signs_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert init(tmp_path, "--host", "gpu") == 0
+    before = (tmp_path / "server.pem").read_bytes()
+    assert init(tmp_path, "--host", "gpu", "--renew", "3651") == 1
+    assert "clients need its ca.pem before the servers use" in capfd.readouterr().err
+    assert (tmp_path / "server.pem").read_bytes() == before
 
 
 def test_what_cannot_be_made_leaves_what_is_there(

@@ -29,8 +29,9 @@ def allow(plane: ControlPlane) -> str:
 class AgentNode(Telling):
     """`with AgentNode("--node-name", "gpu7", ...) as agent:` runs one."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, **environment: str) -> None:
         self._command = [rgpu_command(), "agent-node", *arguments]
+        self._environment = environment
         self.log: list[str] = []
         self.process: subprocess.Popen[str] | None = None
 
@@ -44,7 +45,7 @@ class AgentNode(Telling):
         clean = {name: text for name, text in os.environ.items() if not name.startswith("RGPU_")}
         self.process = subprocess.Popen(
             self._command, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, env=clean,
+            stderr=subprocess.STDOUT, text=True, env={**clean, **self._environment},
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read, args=(ready,), daemon=True)
         self._reader.start()

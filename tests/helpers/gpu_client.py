@@ -24,6 +24,7 @@ from helpers.kube_deploy import apply
 from helpers.kube_objects import Space, claim_spec
 from helpers.kubelet import Kubelet
 from helpers.kubernetes import ControlPlane
+from helpers.made_secrets import MadeSecrets
 from helpers.manager import ManagerProcess
 from helpers.node_plugin import NodePlugin
 from helpers.nodes import Nodes
@@ -43,10 +44,13 @@ SECONDS = 90
 
 @dataclass
 class Gpu:
-    """A manager with one GPU node. key: the file with the node's key for credentials."""
+    """A manager with one GPU node. key: the file with the node's key for credentials. secrets: the
+    certificates, if they are used.
+    """
 
     nodes: Nodes
     key: Path
+    secrets: MadeSecrets | None = None
 
     @property
     def server(self) -> Server:
@@ -134,8 +138,10 @@ class Client:
 
 
 @contextmanager
-def gpu_node(plane: ControlPlane) -> Iterator[Gpu]:
-    """A manager, and a GPU node that lets in whoever shows the credential of a claim."""
+def gpu_node(plane: ControlPlane, secure: bool = False) -> Iterator[Gpu]:
+    """A manager, and a GPU node that lets in whoever shows the credential of a claim. secure: with
+    TLS, as the manifests have it.
+    """
     apply(
         plane.client(),
         "namespace.yaml",
@@ -147,7 +153,24 @@ def gpu_node(plane: ControlPlane) -> Iterator[Gpu]:
         "--kubernetes", "--kubeconfig", str(plane.kubeconfig_file("placer")),
         "--namespace", "rgpu-system",
     )  # fmt: skip
-    with short_folder() as folder, ManagerProcess(*words) as manager:
+    with ExitStack() as stack:
+        folder = stack.enter_context(short_folder())
+        secrets = MadeSecrets(folder) if secure else None
+        serves: tuple[str, ...] = ()
+        known: dict[str, str] = {}
+        if secrets is None:
+            manager = stack.enter_context(ManagerProcess(*words))
+        else:
+            secrets.make()
+            known = secrets.variables
+            mine = secrets.options("rgpu-tls-manager")
+            # Its host has a name, as its Service has, and a GPU node's has none.
+            opened = ManagerProcess(
+                *words, *mine, scheme="tls:", host="localhost", own=known, **known
+            )
+            manager = stack.enter_context(opened)
+            address = f"tls:127.0.0.1:{free_port()}"
+            serves = "--listen", address, "--advertise", address, *secrets.options("rgpu-tls")
         (folder / "key").write_bytes(base64.b64encode(KEY))
         config = folder / "rgpu.toml"
         config.write_text(
@@ -155,8 +178,9 @@ def gpu_node(plane: ControlPlane) -> Iterator[Gpu]:
             f'pod_keys = "{folder}/pod-keys.json"\n'
         )
         (folder / "pod-keys.json").write_text('{"keys": []}')
-        with Nodes(manager, {GPU: "r1"}, "emulated:4GiB", "--config", str(config)) as nodes:
-            yield Gpu(nodes, folder / "key")
+        more = ("--config", str(config), *serves)
+        with Nodes(manager, {GPU: "r1"}, "emulated:4GiB", *more, **known) as nodes:
+            yield Gpu(nodes, folder / "key", secrets)
 
 
 @contextmanager
@@ -171,7 +195,8 @@ def agent(plane: ControlPlane, space: Space, gpu: Gpu, credentials: bool) -> Ite
         "--node-name", GPU, "--kubeconfig", allow(plane), "--server", gpu.server.unix,
         "--pod-keys", str(gpu.key.with_name("pod-keys.json")), *(gives if credentials else ()),
     )  # fmt: skip
-    with AgentNode(*words):
+    known = gpu.secrets.variables if gpu.secrets is not None else {}
+    with AgentNode(*words, **known):
         wait_until(lambda: space.get(ResourceSlice, f"{GPU}-rgpu") is not None, SECONDS)
         yield
 
@@ -196,9 +221,10 @@ def client_node(plane: ControlPlane, space: Space, gpu: Gpu, credentials: bool) 
     with ExitStack() as stack:
         folder = stack.enter_context(short_folder())
         stack.enter_context(agent(plane, space, gpu, credentials))
+        known = {"RGPU_TLS_CA": f"{pki.folder()}/ca.pem"}
         plugin = NodePlugin(
             folder, plane.kubeconfig_file("plugin"), node=plane.kubelet_node,
-            RGPU_TLS_CA=f"{pki.folder()}/ca.pem",
+            **(known if gpu.secrets is None else gpu.secrets.variables),
         )  # fmt: skip
         runtime = stack.enter_context(FakeRuntime(folder, plugin.cdi))
         kubelet = stack.enter_context(Kubelet(plane, folder, runtime))

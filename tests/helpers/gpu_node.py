@@ -8,6 +8,7 @@ from typing import Any
 
 from lightkube.resources.resource_v1 import ResourceClaim, ResourceSlice
 
+from helpers import pki
 from helpers.agent_node import AgentNode, allow
 from helpers.kube_objects import Space
 from helpers.kubernetes import ControlPlane
@@ -43,7 +44,9 @@ class GpuNode(Closing):
         self._stack.callback(self._channel.close)
         self.orders = orders_pb2_grpc.NodeOrderServiceStub(self._channel)
         self.operator = lease_pb2_grpc.LeaseServiceStub(self._channel)
-        self.agent = self._stack.enter_context(AgentNode(*self.arguments()))
+        self.authority = pki.folder() / "ca.pem"
+        known = {"RGPU_TLS_CA": str(self.authority)}
+        self.agent = self._stack.enter_context(AgentNode(*self.arguments(), **known))
 
     def serve(self) -> Server:
         state = f"{self._folder}/state"

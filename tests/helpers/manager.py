@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,20 @@ _READY = re.compile(r"^rgpu: managing a cluster on (?P<where>.+)$")
 class ManagerProcess(Telling):
     """`with ManagerProcess() as manager:` runs a manager; it can be killed and started again.
 
-    scheme: "tls:" or "". environment: of those who ask for the pool and the events.
+    scheme: "tls:" or "". host: under which name it is reached. own: variables of the manager.
+    environment: of those who ask for the pool and the events.
     """
 
-    def __init__(self, *arguments: str, scheme: str = "", **environment: str) -> None:
-        self.address = f"{scheme}127.0.0.1:{free_port()}"
+    def __init__(
+        self,
+        *arguments: str,
+        scheme: str = "",
+        host: str = "127.0.0.1",
+        own: Mapping[str, str] | None = None,
+        **environment: str,
+    ) -> None:
+        self.address = f"{scheme}{host}:{free_port()}"
+        self._own = dict(own or {})
         self._environment = environment
         self.log: list[str] = []
         self.process: subprocess.Popen[str] | None = None
@@ -45,7 +55,7 @@ class ManagerProcess(Telling):
         ready = threading.Event()
         self.process = subprocess.Popen(
             self._command, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, env=_plain(),
+            stderr=subprocess.STDOUT, text=True, env={**_plain(), **self._own},
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read, args=(ready,), daemon=True)
         self._reader.start()

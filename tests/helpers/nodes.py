@@ -63,12 +63,14 @@ class Nodes(Closing):
         rack_of: dict[str, str],
         device: str,
         *arguments: str,
+        **environment: str,
     ) -> None:
         self.manager = manager
         self.servers: dict[str, Server] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="rgpu-nodes-")
         self._device = device
         self._arguments = arguments
+        self._environment = environment
         self._rack_of = rack_of
         for name in rack_of:
             self.start(name)
@@ -80,7 +82,7 @@ class Nodes(Closing):
         server = node(
             self.manager.address, name, folder / name,
             "--rack", self._rack_of[name], *self._arguments, *arguments, device=self._device,
-            socket=folder / f"{name}.sock",
+            socket=folder / f"{name}.sock", **self._environment,
         )  # fmt: skip
         self.servers[name] = server.__enter__()
 

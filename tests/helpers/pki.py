@@ -192,3 +192,32 @@ def client(certificate: str = "", ca: str = "ca") -> dict[str, str]:
         variables["RGPU_TLS_CERT"] = f"{path}/{certificate}.pem"
         variables["RGPU_TLS_KEY"] = f"{path}/{certificate}.key"
     return variables
+
+
+class Mounted:
+    """A folder with server.pem and server.key, whose files change together as those of a mounted
+    Secret do: a symbolic link is replaced.
+    """
+
+    def __init__(self, folder: Path, certificate: str) -> None:
+        self._folder = folder
+        self._count = 0
+        self.put(certificate)
+        for kind in ("pem", "key"):
+            (folder / f"server.{kind}").symlink_to(f"..data/server.{kind}")
+        self.certificate, self.key = folder / "server.pem", folder / "server.key"
+
+    def put(self, certificate: str) -> None:
+        """Replaces the files by a certificate of `folder` and its key."""
+        self._count += 1
+        new = self._folder / f"..{self._count}"
+        new.mkdir()
+        for kind in ("pem", "key"):
+            (new / f"server.{kind}").write_bytes((folder() / f"{certificate}.{kind}").read_bytes())
+        link = self._folder / "..new"
+        link.symlink_to(new.name)
+        link.replace(self._folder / "..data")
+
+    def options(self) -> tuple[str, ...]:
+        """Returns the options of a server with this certificate."""
+        return "--tls-cert", str(self.certificate), "--tls-key", str(self.key)

@@ -92,6 +92,7 @@ def test_a_pod_without_a_manager_gets_its_lease(gpu: GpuNode) -> None:
     told = gpu.space.get(Pod, "train").metadata.annotations
     assert told["rgpu.dev/server"] == gpu.server.tcp
     assert (told["rgpu.dev/lease"], told["rgpu.dev/device"]) == (claim.metadata.uid, "0")
+    assert told["rgpu.dev/authority"] == gpu.authority.read_text()
     gpu.space.delete(Pod, "train")
     wait_until(lambda: not gpu.leases(), SECONDS)
     assert gpu.space.allocation("third") is None

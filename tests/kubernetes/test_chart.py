@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from helpers.helm import CHART, KUBERNETES, PROGRAM, Helm
+from helpers.kube_deploy import without_tls
 from helpers.needs import fixture_needs
 
 Object = dict[str, Any]
@@ -90,6 +91,31 @@ def test_the_chart_makes_the_objects_of_the_base(helm: Helm) -> None:
     same(bare(helm.template(*AS_BASE)), written(*base(), *crds()))
 
 
+def test_without_tls_it_makes_the_objects_of_the_plain_manifests(helm: Helm) -> None:
+    expected = written(*base(), *crds())
+    without_tls([*expected.values()])
+    found = bare(helm.template(*AS_BASE, "--set", "tls.enabled=false"))
+    same(found, expected)
+    workloads = [one for one in found.values() if one["kind"] in ("Deployment", "DaemonSet")]
+    for word in ("tls:", "--tls-", "RGPU_TLS_", "rgpu-tls"):
+        assert word not in yaml.safe_dump_all(workloads), word
+
+
+def test_who_speaks_tls_has_its_files(helm: Helm) -> None:
+    objects = helm.template(*AS_BASE, "--set", "tls.secret=mine")
+
+    def volumes(kind: str, name: str) -> dict[str, Object]:
+        pod = named(objects, kind, name)["spec"]["template"]["spec"]
+        return {one["name"]: one.get("secret", {}) for one in pod["volumes"]}
+
+    authority = {"secretName": "mine", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    assert volumes("Deployment", "rgpu-manager")["tls"] == {"secretName": "mine-manager"}
+    assert volumes("DaemonSet", "rgpu-gpu-node")["tls"] == {"secretName": "mine"}
+    # No client node has a key.
+    plugin = volumes("DaemonSet", "rgpu-node-plugin")
+    assert [one for one in plugin.values() if one] == [authority]
+
+
 def test_the_old_words_are_those_of_the_manifests(helm: Helm) -> None:
     found = bare(helm.template(*AS_BASE, *LEGACY))
     files = sorted(file.name for file in (KUBERNETES / "legacy").glob("*.yaml"))
@@ -105,7 +131,7 @@ def test_the_old_words_are_those_of_the_manifests(helm: Helm) -> None:
     (container,) = found[manager]["spec"]["template"]["spec"]["containers"]
     assert container["args"][-1] == "--config=/etc/rgpu/rgpu.toml"
     assert {one["mountPath"] for one in container["volumeMounts"]} == {
-        "/etc/rgpu", "/run/secrets/rgpu", "/run/secrets/rgpu-extender",
+        "/etc/rgpu", "/run/secrets/rgpu", "/run/secrets/rgpu-extender", "/run/secrets/rgpu-tls",
     }  # fmt: skip
     del found[manager], expected[manager]
     same(found, expected)

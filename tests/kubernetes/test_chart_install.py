@@ -60,7 +60,7 @@ def test_a_release_from_its_install_to_its_end(helm: Helm, cluster: ControlPlane
     authority = cluster.folder / "certificates" / "apiserver.crt"
 
     said = done(helm, "install", "rgpu", str(CHART), *here, "--create-namespace")
-    assert f"make-secrets.sh {NAMESPACE} rgpu-tokens | kubectl apply -f -" in said
+    assert f"make-secrets.sh {NAMESPACE} rgpu-tokens rgpu-tls | kubectl apply -f -" in said
     assert "kubectl label node NODE rgpu.dev/gpu=true" in said
     assert is_there(client, Deployment, "rgpu-manager", namespace=NAMESPACE)
     assert is_there(client, DaemonSet, "rgpu-gpu-node", namespace=NAMESPACE)

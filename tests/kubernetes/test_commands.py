@@ -16,11 +16,16 @@ import pytest
 import yaml
 from helpers.command import WEAK_ISOLATION, rgpu_command
 from helpers.ends import stopped
-from helpers.kube_deploy import BASE
+from helpers.kube_deploy import BASE, without_tls
+from helpers.made_secrets import MadeSecrets
 from helpers.manager import ManagerProcess
+from helpers.needs import fixture_needs
 from helpers.ports import free_port
 from helpers.telling import Telling
 from helpers.waiting import wait_until
+
+from netprobe.prober import ProbeBudget
+from netprobe.survey import survey
 
 DEPLOY = BASE.parent
 SECONDS = 60
@@ -37,17 +42,23 @@ def written(file: str, kind: str) -> dict[str, Any]:
 class Serving(Telling):
     """`rgpu serve` as a GPU node runs it, but for ports, folders and the device.
 
-    more: further arguments. config: takes the place of the manifests' own.
+    more: further arguments. config: takes the place of the manifests' own. plain: without TLS.
     """
 
-    def __init__(self, folder: Path, manager: str, more: list[str], config: str) -> None:
-        pod = written("base/gpu-node.yaml", "DaemonSet")["spec"]["template"]["spec"]
+    def __init__(
+        self, folder: Path, manager: str, more: list[str], config: str, plain: bool
+    ) -> None:
+        node = written("base/gpu-node.yaml", "DaemonSet")
+        if plain:
+            without_tls([node])
+        pod = node["spec"]["template"]["spec"]
         (server,) = (one for one in pod["containers"] if one["name"] == "server")
         config = config or written("base/gpu-node.yaml", "ConfigMap")["data"]["rgpu.toml"]
         self.port, self.metrics = free_port(), free_port()
         changes = {
-            **NAMES, "rgpu-manager.rgpu-system:7710": manager, ":7700": f":{self.port}",
-            ":7709": f":{self.metrics}", "/run/secrets/rgpu": f"{folder}/secrets",
+            **NAMES, "tls:rgpu-manager.rgpu-system:7710": manager,
+            "rgpu-manager.rgpu-system:7710": manager, ":7700": f":{self.port}",
+            ":7709": f":{self.metrics}", "/run/secrets/": f"{folder}/secrets/",
             "/run/rgpu": str(folder), "/var/lib/rgpu": str(folder), "/etc/rgpu": str(folder),
         }  # fmt: skip
         (folder / "rgpu.toml").write_text(_changed(config, changes))
@@ -58,6 +69,7 @@ class Serving(Telling):
             self.process = subprocess.Popen(
                 [rgpu_command(), *words, WEAK_ISOLATION],
                 cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env={**os.environ, **_set(server, changes)},
             )  # fmt: skip
         wait_until(
             lambda: self.process.poll() is not None or "rgpu: serving" in self.told(), SECONDS
@@ -70,6 +82,12 @@ class Serving(Telling):
         stopped(self.process, seconds=SECONDS)
 
 
+def _set(container: dict[str, Any], changes: dict[str, str]) -> dict[str, str]:
+    """Returns the variables that a container gets as they stand there."""
+    mine = (one for one in container["env"] if "value" in one)
+    return {one["name"]: _changed(one["value"], changes) for one in mine}
+
+
 def _changed(text: str, changes: dict[str, str]) -> str:
     for one, other in changes.items():
         text = text.replace(one, other)
@@ -77,12 +95,12 @@ def _changed(text: str, changes: dict[str, str]) -> str:
 
 
 @pytest.fixture
+@fixture_needs("openssl")
 def folder(tmp_path: Path) -> Path:
     """What the volumes of a GPU node have."""
     (tmp_path / "pod-keys.json").write_text('{"keys": []}')
-    (tmp_path / "secrets").mkdir()
-    for tenant in ("nodes", "prometheus"):
-        new_token(tmp_path / "secrets", tenant)
+    MadeSecrets(tmp_path).make("rgpu-system", "rgpu")
+    new_token(tmp_path / "secrets" / "rgpu", "prometheus")
     return tmp_path
 
 
@@ -92,11 +110,23 @@ def new_token(folder: Path, tenant: str) -> None:
 
 
 @contextmanager
-def serving(folder: Path, more: list[str], config: str) -> Iterator[tuple[Serving, ManagerProcess]]:
-    words = ("--tokens", f"{folder}/secrets/tokens.toml")
+def serving(
+    folder: Path, more: list[str], config: str, plain: bool = False
+) -> Iterator[tuple[Serving, ManagerProcess]]:
+    secrets = folder / "secrets"
+    words = ["--tokens", f"{secrets}/rgpu/tokens.toml"]
+    asks = {"RGPU_TOKEN_FILE": f"{secrets}/rgpu/prometheus.token"}
+    if not plain:
+        files = secrets / "rgpu-tls-manager"
+        words += ["--tls-cert", f"{files}/tls.crt", "--tls-key", f"{files}/tls.key"]
+        asks["RGPU_TLS_CA"] = f"{files}/ca.crt"
+    scheme = "" if plain else "tls:"
     with (
-        ManagerProcess(*words) as manager,
-        Serving(folder, manager.address, more, config) as server,
+        ManagerProcess(*words, scheme=scheme, **asks) as manager,
+        # By the name of its host, as the manifests name that of its Service.
+        Serving(
+            folder, manager.address.replace("127.0.0.1", "localhost"), more, config, plain
+        ) as server,
     ):
         assert server.process.poll() is None, server.told()
         yield server, manager
@@ -105,7 +135,39 @@ def serving(folder: Path, more: list[str], config: str) -> Iterator[tuple[Servin
 def test_a_gpu_node_of_the_manifests_serves_and_joins(folder: Path) -> None:
     with serving(folder, [], "") as (server, manager):
         manager.has("gpu7")
+        assert f"on tls:0.0.0.0:{server.port}" in server.told()
+        (node,) = manager.pool()["nodes"]
+        assert node["address"] == f"tls:127.0.0.1:{server.port}"
+        # The manager's name is that of its Service, and a GPU node's is one that all have.
+        authority = {"RGPU_TLS_CA": f"{folder}/secrets/rgpu-tls/ca.crt"}
+        shown = {**authority, "RGPU_TOKEN_FILE": f"{folder}/secrets/rgpu/prometheus.token"}
+        found = devices(server, {**shown, "RGPU_TLS_NAME": "rgpu-gpu-node"})
+        assert "not valid here" in found.stderr  # it knows pods alone
+        assert "is not for '127.0.0.1'" in devices(server, shown).stderr
+        # As another GPU node does that measures the path to this one.
+        known = {**authority, "RGPU_TLS_NAME": "rgpu-gpu-node"}
+        with pytest.MonkeyPatch.context() as patch:
+            for name, text in known.items():
+                patch.setenv(name, text)
+            paths = survey(node["address"], budget=ProbeBudget(seconds=0.1)).paths
+        measured = {one.uri.partition(":")[0] for one in paths if one.round_trip is not None}
+        assert "tls" in measured
+        # This server is on the same machine. No other path leads to one elsewhere.
+        assert measured <= {"tls", "shm", "unix"}
+
+
+def test_a_gpu_node_without_tls_serves_and_joins(folder: Path) -> None:
+    with serving(folder, [], "", plain=True) as (server, manager):
+        manager.has("gpu7")
         assert f"on 0.0.0.0:{server.port}" in server.told()
+
+
+def devices(server: Serving, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    words = [rgpu_command(), "devices", "--server", f"tls:127.0.0.1:{server.port}"]
+    return subprocess.run(
+        words, env={**os.environ, **variables}, capture_output=True, text=True, check=False,
+        timeout=SECONDS,
+    )  # fmt: skip
 
 
 def test_prometheus_reads_the_metrics_of_a_gpu_node(folder: Path) -> None:
@@ -113,7 +175,7 @@ def test_prometheus_reads_the_metrics_of_a_gpu_node(folder: Path) -> None:
     mine = values["gpuNodes"]["server"]
     with serving(folder, mine["args"], mine["config"]) as (server, _):
         url = f"http://127.0.0.1:{server.metrics}/metrics"
-        shown = (folder / "secrets" / "prometheus.token").read_text().strip()
+        shown = (folder / "secrets" / "rgpu" / "prometheus.token").read_text().strip()
         ask = urllib.request.Request(url, headers={"Authorization": f"Bearer {shown}"})
         with urllib.request.urlopen(ask, timeout=SECONDS) as answer:
             assert b"rgpu_device_leases" in answer.read()

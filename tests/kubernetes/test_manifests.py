@@ -25,6 +25,7 @@ from lightkube.types import PatchType
 from msgspec import DecodeError
 
 from rgpu_cluster.kubernetes.api import open_client
+from rgpu_cluster.kubernetes.injection import MOUNT, with_token, with_variables
 from rgpu_cluster.kubernetes.path_objects import NodePaths
 from rgpu_cluster.kubernetes.watchdog import Watchdog
 
@@ -260,7 +261,8 @@ def test_an_agent_tells_no_pod_first_that_the_watchdog_has_not_let_go(
     assert watchdog
     assert space.get(Pod, "gone").spec.schedulingGates is None
     assert says in told(agent, space, "gone", other="a:1")
-    assert told(agent, space, "gone", server="a:1", lease="b", device="0") == ""
+    words = {"server": "a:1", "lease": "b", "device": "0", "authority": "PEM"}
+    assert told(agent, space, "gone", **words) == ""
 
 
 async def let_go(plane: ControlPlane, pod: Any) -> bool:
@@ -448,6 +450,17 @@ def test_a_pod_that_asks_is_gated_and_told_where_its_server_will_be(
     }
     (volume,) = [one for one in pod.spec.volumes if one.name == "rgpu-token"]
     assert volume.projected.sources[0].serviceAccountToken.audience == "rgpu.dev"
+    # The webhook gives pods the same.
+    asked = with_variables({"env": []})
+    said = {one["name"]: one.get("value") for one in asked["env"]}
+    assert {one.name: one.value for one in container.env} == said
+    assert MOUNT in {one.mountPath for one in container.volumeMounts}
+    (given,) = with_token([])
+    authority = given["projected"]["sources"][1]["downwardAPI"]["items"][0]
+    (item,) = volume.projected.sources[1].downwardAPI.items
+    assert (item.path, item.fieldRef.fieldPath) == (
+        authority["path"], authority["fieldRef"]["fieldPath"],
+    )  # fmt: skip
     other = space.pod("other", template="third")
     assert not other.spec.schedulingGates
 

@@ -17,6 +17,8 @@ from helpers import clients, pki
 from helpers.server import Server, rgpu_command, run_client
 from helpers.waiting import wait_until
 
+from netprobe.native import Line
+from rgpu_common.errors import ServerError
 from rgpu_common.wire.attach import Attach, encode_attach
 from rgpu_common.wire.frame import HEADER_BYTES, parse_header
 from rgpu_common.wire.handshake import Handshake
@@ -200,6 +202,35 @@ def test_plain_text_at_the_tls_port_and_the_other_way_round(server: Server) -> N
     assert opens(server.tls, pki.client("alice"))[0]
 
 
+def test_a_certificate_may_be_for_a_name_that_servers_share() -> None:
+    with Server(tls=pki.config("elsewhere"), device="emulated:256MiB") as server:
+        named = {**pki.client("alice"), "RGPU_TLS_NAME": "gpu.example"}
+        assert opens(server.tls, named)[0]
+        found, text = opens(server.tls, {**named, "RGPU_TLS_NAME": "other.example"})
+        assert not found
+        assert "is not for 'other.example' (RGPU_TLS_NAME): have one made for this name" in text
+        # A name in the address counts as it is.
+        found, text = opens(f"tls:localhost:{port(server)}", named)
+        assert not found
+        assert "is not for 'localhost'" in text
+
+
+def test_a_program_reads_its_authorities_again(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_bytes((pki.folder() / "stranger" / "ca.pem").read_bytes())
+    for name, text in {**pki.client("alice"), "RGPU_TLS_CA": str(file)}.items():
+        monkeypatch.setenv(name, text)
+    with pytest.raises(ServerError, match="is not trusted"):
+        Line(server.tls)
+    file.write_bytes((pki.folder() / "ca.pem").read_bytes())
+    Line(server.tls).close()
+    # What was read last serves on.
+    file.write_text("no certificate")
+    Line(server.tls).close()
+
+
 def secure(server: Server, certificate: str = "alice", source: str = "127.0.0.1") -> ssl.SSLSocket:
     context = ssl.create_default_context(cafile=f"{pki.folder()}/ca.pem")
     if certificate:
@@ -374,7 +405,7 @@ def test_without_openssl_there_is_a_sentence(server: Server) -> None:
 
 def test_a_server_without_its_files_does_not_start() -> None:
     for text, sentence in (
-        (pki.config("none"), "holds no certificate that can be read"),
+        (pki.config("none"), r"(?i)cannot be used \(no such file.*`rgpu tls init` makes both"),
         ("", "needs a certificate: set tls.certificate and tls.key"),
     ):
         with pytest.raises(RuntimeError, match=sentence):

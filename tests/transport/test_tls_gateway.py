@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from helpers import pki
+from helpers.command import run_rgpu_plain
 from helpers.needs import needs
 from helpers.server import Server
 from helpers.waiting import wait_until
@@ -133,3 +134,51 @@ def test_certificates_are_read_again(tmp_path: Path) -> None:
         server.process.send_signal(signal.SIGHUP)
         wait_until(lambda: any("read its certificates again" in line for line in server.log))
         assert opens(server.tls, pki.client("alice"))[0]
+
+
+def test_a_rotated_secret_is_taken_without_a_signal(tmp_path: Path) -> None:
+    mounted = pki.Mounted(tmp_path, "elsewhere")
+    with Server(*mounted.options(), tls="") as server:
+        holder = start(server, HOLD, RGPU_TLS_NAME="gpu.example")
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "here\n"
+        mounted.put("server")
+        wait_until(lambda: any("read its certificates again" in line for line in server.log))
+        assert opens(server.tls, pki.client())[0]
+        found, text = opens(server.tls, {**pki.client(), "RGPU_TLS_NAME": "gpu.example"})
+        assert not found
+        assert "is not for 'gpu.example' (RGPU_TLS_NAME)" in text
+        # The session from before goes on.
+        holder.stdin.write("still here\n")
+        holder.stdin.flush()
+        assert holder.stdout.readline() == "still here\n"
+        holder.communicate()
+        assert not [line for line in server.log if "keeps its old certificates" in line]
+
+
+def test_the_log_says_that_the_certificate_has_ended(tmp_path: Path) -> None:
+    mounted = pki.Mounted(tmp_path, "expired-server")
+    with Server(*mounted.options(), tls="") as server:
+        says = f"the certificate {mounted.certificate} has ended, and clients refuse it"
+        wait_until(lambda: any(says in line for line in server.log))
+        (line,) = (line for line in server.log if says in line)
+        assert "put a new one and its key into the files, which are read again" in line
+        found, text = opens(server.tls, pki.client())
+        assert not found
+        assert "has expired: its operator has to renew it" in text
+        mounted.put("server")
+        wait_until(lambda: any("read its certificates again" in line for line in server.log))
+        assert opens(server.tls, pki.client())[0]
+
+
+def test_a_server_without_its_certificate_says_what_to_do(tmp_path: Path) -> None:
+    mounted = pki.Mounted(tmp_path, "server")
+    mounted.key.unlink()
+    words = ("serve", "--device", "emulated:256MiB", "--listen", "tls:127.0.0.1:0")
+    done = run_rgpu_plain(*words, *mounted.options())
+    assert done.returncode != 0
+    assert "no such file or directory" in done.stderr.lower()
+    assert (
+        "`rgpu tls init` makes both, on Kubernetes deploy/kubernetes/make-secrets.sh" in done.stderr
+    )

@@ -14,6 +14,7 @@ from rgpu_cluster.kubernetes.agent.access import PodFacts
 from rgpu_cluster.kubernetes.agent.conditions import is_said, status_with
 from rgpu_cluster.kubernetes.agent.views import view_of
 from rgpu_cluster.kubernetes.api import CALL_ERRORS, code_of, sentence_of
+from rgpu_cluster.kubernetes.authority import with_authority
 from rgpu_cluster.kubernetes.objects import Objects, model_of, read
 from rgpu_cluster.kubernetes.writing import now
 from rgpu_common.turns import TurnPlaces
@@ -95,11 +96,13 @@ class Claims:
 
     async def annotate(self, action: Annotate) -> None:
         """Writes the annotations of pods. A pod that is gone needs none."""
-        said = {
-            names.SERVER: action.server,
-            names.LEASE: action.lease,
-            names.DEVICE: action.device,
-        }
+        said = with_authority(
+            {
+                names.SERVER: action.server,
+                names.LEASE: action.lease,
+                names.DEVICE: action.device,
+            }
+        )
         for pod in action.pods:
             # The UID has the API server refuse if another pod has the name now.
             patch = {"metadata": {"uid": pod.uid, "annotations": said}}

@@ -13,6 +13,7 @@ from rgpu_common.errors import UsageError
 from rgpu_common.key_kinds import Choice, File, Flag, Seconds, Text
 from rgpu_common.keys import Option, fill, key
 from rgpu_common.units import format_duration, parse_duration
+from rgpu_server.identity.settings import Tls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,7 +110,7 @@ class AgentConfig:
     )  # fmt: skip
     tls_cert: str = key(
         "tls_cert", File(), "",
-        "The certificate of `--listen`, in PEM.",
+        "The certificate of `--listen`, in PEM. The file is read again when it changes.",
         option=Option("--tls-cert", "FILE"), unset="none",
     )  # fmt: skip
     tls_key: str = key(
@@ -136,6 +137,11 @@ class AgentConfig:
     @property
     def daemon(self) -> Endpoint:
         return parse_endpoint(self.server)
+
+    @property
+    def tls(self) -> Tls:
+        """The certificate of `listener`."""
+        return Tls(certificate=self.tls_cert, key=self.tls_key)
 
     @property
     def listener(self) -> TcpEndpoint | None:

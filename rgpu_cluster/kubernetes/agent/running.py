@@ -29,10 +29,11 @@ from rgpu_cluster.kubernetes.api import open_client
 from rgpu_cluster.kubernetes.informer import Informer
 from rgpu_common.claim_tokens import key_in
 from rgpu_common.endpoints import TcpEndpoint, TlsEndpoint
-from rgpu_common.errors import ConfigError, ServerError
+from rgpu_common.errors import ServerError
 from rgpu_common.tasks import end
 from rgpu_common.v1 import credentials_pb2_grpc
 from rgpu_server.daemon import run_loop
+from rgpu_server.identity.grpc_certificates import served_certificates
 from rgpu_server.service.taken import check_free
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ class AgentNode:
         where = str(TcpEndpoint(listener.host, listener.port))
         try:
             if isinstance(listener, TlsEndpoint):
-                server.add_secure_port(where, _certificate(config))
+                server.add_secure_port(where, served_certificates(config.tls))
             else:
                 server.add_insecure_port(where)
         except RuntimeError:
@@ -223,18 +224,6 @@ async def _woken(wake: asyncio.Event, due: float) -> None:
     """Waits until something has changed or is due."""
     with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(wake.wait(), min(max(due, 0.01), _LOOK_SECONDS))
-
-
-def _certificate(config: AgentConfig) -> grpc.ServerCredentials:
-    pair = _read("--tls-key", config.tls_key), _read("--tls-cert", config.tls_cert)
-    return grpc.ssl_server_credentials([pair])
-
-
-def _read(flag: str, name: str) -> bytes:
-    try:
-        return Path(name).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{flag}: {name} cannot be read: {error.strerror}") from None
 
 
 def run_agent(config: AgentConfig) -> None:

@@ -54,12 +54,48 @@
 {{- include "rgpu.put" (list $container "resources" $own.resources) -}}
 {{- $_ := set $container "args" (concat $container.args $own.args) -}}
 {{- end -}}
-{{- $secrets := dict "rgpu-tokens" $root.Values.tokensSecret "rgpu-units-webhook-tls" $root.Values.legacy.webhook.tlsSecret -}}
+{{- $tls := $root.Values.tls.secret -}}
+{{- $secrets := dict "rgpu-tokens" $root.Values.tokensSecret "rgpu-tls" $tls "rgpu-tls-manager" (printf "%s-manager" $tls) "rgpu-units-webhook-tls" $root.Values.legacy.webhook.tlsSecret -}}
 {{- range $pod.volumes -}}
 {{- with .secret -}}
 {{- $_ := set . "secretName" (get $secrets .secretName | default .secretName) -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Takes TLS out of a workload's pod: its options, variables and files. */}}
+{{- define "rgpu.plain" -}}
+{{- $files := list "tls" "authority" -}}
+{{- range $container := .containers -}}
+{{- $args := list -}}
+{{- range $container.args -}}
+{{- if not (hasPrefix "--tls-" .) -}}
+{{- $args = append $args (replace "=tls:" "=" .) -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $container "args" $args -}}
+{{- $env := list -}}
+{{- range $container.env -}}
+{{- if not (hasPrefix "RGPU_TLS_" .name) -}}
+{{- $env = append $env . -}}
+{{- end -}}
+{{- end -}}
+{{- include "rgpu.put" (list $container "env" $env) -}}
+{{- $mounts := list -}}
+{{- range $container.volumeMounts -}}
+{{- if not (has .name $files) -}}
+{{- $mounts = append $mounts . -}}
+{{- end -}}
+{{- end -}}
+{{- include "rgpu.put" (list $container "volumeMounts" $mounts) -}}
+{{- end -}}
+{{- $volumes := list -}}
+{{- range .volumes -}}
+{{- if not (has .name $files) -}}
+{{- $volumes = append $volumes . -}}
+{{- end -}}
+{{- end -}}
+{{- include "rgpu.put" (list . "volumes" $volumes) -}}
 {{- end -}}
 
 {{/* Gives the GPU nodes their devices. Takes a list: the root, and the DaemonSet. */}}

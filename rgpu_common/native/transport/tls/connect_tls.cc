@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 
 #include "rgpu_common/native/base/clock.h"
@@ -38,7 +39,8 @@ bool UseAuthorities(const Api& api, Context* context, std::string* why) {
                                         folder ? path.c_str() : nullptr) == 1) {
     return true;
   }
-  *why = path + " (RGPU_TLS_CA) holds no certificates that can be read: " + TakeError(api);
+  *why = path + " (RGPU_TLS_CA) holds no certificates that can be read: " + TakeError(api) +
+         "; name the PEM file of the authority that signs the server's certificate";
   return false;
 }
 
@@ -75,13 +77,41 @@ Context* MakeContext(const Api& api, std::string* why) {
   return nullptr;
 }
 
-// The context of all connections of the process, so that certificates are read only once.
-Context* SharedContext(const Api& api, std::string* why) {
-  static std::mutex* mutex = new std::mutex;
-  static Context* context = nullptr;
+// What changes with the files that a context is made from. Kubernetes replaces the folder behind a
+// symbolic link, so the file behind the path is another one then.
+std::string FilesStamp() {
+  std::string stamp;
+  for (const char* name : {"RGPU_TLS_CA", "RGPU_TLS_CERT", "RGPU_TLS_KEY"}) {
+    struct stat facts{};
+    const std::string path = Variable(name);
+    if (!path.empty()) stat(path.c_str(), &facts);
+    stamp += path + '\n' + std::to_string(facts.st_ino) + ' ' + std::to_string(facts.st_size) +
+             ' ' + std::to_string(facts.st_mtim.tv_sec) + '.' +
+             std::to_string(facts.st_mtim.tv_nsec) + '\n';
+  }
+  return stamp;
+}
+
+using Shared = std::shared_ptr<Context>;
+
+// The context of the connections of the process, so that certificates are read only when their
+// files have changed. While the new files cannot be used, the context of the old ones serves on.
+Shared SharedContext(const Api& api, std::string* why) {
+  static auto* mutex = new std::mutex;
+  static auto* context = new Shared;
+  static auto* made_from = new std::string;
   const std::lock_guard lock(*mutex);
-  if (const Use use; use && context == nullptr) context = MakeContext(api, why);
-  return context;
+  const std::string stamp = FilesStamp();
+  if (*context != nullptr && stamp == *made_from) return *context;
+  Context* made = nullptr;
+  if (const Use use; use) made = MakeContext(api, why);
+  if (made == nullptr) return *context;
+  // OpenSSL's connections hold references of their own.
+  *context = Shared(made, [&api](Context* old) {
+    if (const Use use; use) api.SSL_CTX_free(old);
+  });
+  *made_from = stamp;
+  return *context;
 }
 
 std::string HostOf(const std::string& address) {
@@ -90,12 +120,25 @@ std::string HostOf(const std::string& address) {
   return host.substr(0, host.find('%'));
 }
 
+bool IsNumber(const std::string& host) {
+  in6_addr address{};
+  return inet_pton(AF_INET, host.c_str(), &address) == 1 ||
+         inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
+// Returns the name that the server's certificate must be for. `certificate_name` in
+// rgpu_common/endpoints.py has the same rule: servers whose addresses nobody knew when their
+// certificate was made have a name in common, RGPU_TLS_NAME, and are reached by numbers.
+std::string NameOf(const std::string& address) {
+  const std::string host = HostOf(address);
+  const std::string name = Variable("RGPU_TLS_NAME");
+  return name.empty() || !IsNumber(host) ? host : name;
+}
+
 // Makes OpenSSL require that the server's certificate is for this host.
 bool Expect(const Api& api, Ssl* ssl, const std::string& host) {
-  in6_addr address{};
-  const bool number = inet_pton(AF_INET, host.c_str(), &address) == 1 ||
-                      inet_pton(AF_INET6, host.c_str(), &address) == 1;
-  if (number) return api.X509_VERIFY_PARAM_set1_ip_asc(api.SSL_get0_param(ssl), host.c_str()) == 1;
+  if (IsNumber(host))
+    return api.X509_VERIFY_PARAM_set1_ip_asc(api.SSL_get0_param(ssl), host.c_str()) == 1;
   return api.SSL_set1_host(ssl, host.c_str()) == 1 &&
          api.SSL_ctrl(ssl, kCtrlHostName, 0, const_cast<char*>(host.c_str())) == 1;
 }
@@ -103,7 +146,12 @@ bool Expect(const Api& api, Ssl* ssl, const std::string& host) {
 std::string Distrust(const Api& api, long verdict, const std::string& address) {
   const std::string at = "the certificate of the server at tls:" + address;
   if (verdict == kVerifyHost || verdict == kVerifyAddress) {
-    return at + " is not for '" + HostOf(address) +
+    const std::string name = NameOf(address);
+    if (name != HostOf(address)) {
+      return at + " is not for '" + name + "' (RGPU_TLS_NAME): have one made for this name, or " +
+             "unset the variable if the certificate is for the address";
+    }
+    return at + " is not for '" + name +
            "': use a name that it is for (--server or RGPU_SERVER), or have one made for this name";
   }
   if (verdict == kVerifyExpired) return at + " has expired: its operator has to renew it";
@@ -142,7 +190,7 @@ std::unique_ptr<TlsConnection> Wrap(const Api& api, Context* context, const std:
     return nullptr;
   }
   Ssl* ssl = api.SSL_new(context);
-  const bool expected = Expect(api, ssl, HostOf(address));
+  const bool expected = Expect(api, ssl, NameOf(address));
   api.SSL_set_connect_state(ssl);
   auto connection = std::make_unique<TlsConnection>(api, ssl, std::move(link), true);
   if (expected) return connection;
@@ -157,12 +205,12 @@ std::unique_ptr<Connection> ConnectTls(const std::string& address, const Connect
   std::string sentence;
   const Api* api = LoadOpenSsl(&sentence);
   if (api == nullptr) return NotConnected(why, ENOSYS, sentence);
-  Context* context = SharedContext(*api, &sentence);
+  const Shared context = SharedContext(*api, &sentence);
   if (context == nullptr) return NotConnected(why, EACCES, sentence);
   const base::Deadline deadline(options.timeout_ms);
   std::unique_ptr<Connection> link = ConnectTcp(address, options, why);
   if (link == nullptr) return nullptr;
-  auto connection = Wrap(*api, context, address, std::move(link), why);
+  auto connection = Wrap(*api, context.get(), address, std::move(link), why);
   if (connection == nullptr) return nullptr;
   bool timed_out = false;
   if (connection->Handshake(deadline.left_ms(), &timed_out)) return connection;
