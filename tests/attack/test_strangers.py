@@ -139,7 +139,7 @@ def test_refused_calls_leave_no_files_behind(tmp_path: Path) -> None:
 
 def test_an_unknown_user_over_loopback_is_nobody(tmp_path: Path) -> None:
     """The server has a user of its machine configured. A loopback connection does not say which
-    user it belongs to.
+    user it belongs to. `tcp:` is that connection alone: without it root goes on to the socket.
     """
     text = f'[identity]\nusers = {{{os.geteuid() + 4711} = "alice"}}\n'
     text += "[leases]\nttl_seconds = 600\n"  # nobody uses the lease
@@ -147,7 +147,7 @@ def test_an_unknown_user_over_loopback_is_nobody(tmp_path: Path) -> None:
         granted = run_rgpu("lease", "grant", "job", "--tenant", "alice", "--server", server.unix)
         assert granted.returncode == 0, granted.stderr
         for command in (("ps",), ("lease", "revoke", "job"), ("drain",)):
-            result = run_rgpu(*command, "--server", server.tcp)
+            result = run_rgpu(*command, "--server", f"tcp:{server.tcp}")
             assert result.returncode != 0, command
             assert "identity.users" in result.stderr
         code = "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"
