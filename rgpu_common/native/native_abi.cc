@@ -32,6 +32,9 @@ int rgpu_lease_page_valid(const void* page) { return rgpu::lease::IsPage(AsPage(
 int rgpu_lease_charge(void* page, uint32_t slot, uint64_t bytes) {
   return rgpu::lease::Charge(AsPage(page), slot, bytes) ? 1 : 0;
 }
+int rgpu_lease_try_charge(void* page, uint32_t slot, uint64_t bytes) {
+  return rgpu::lease::TryCharge(AsPage(page), slot, bytes) ? 1 : 0;
+}
 int rgpu_lease_await_charge(void* page, uint32_t slot, uint64_t bytes) {
   rgpu::lease::Page* lease = AsPage(page);
   const auto charge = [&] { return rgpu::lease::TryCharge(lease, slot, bytes); };

@@ -16,7 +16,7 @@ ArrayPool* AsPool(void* pool) { return static_cast<ArrayPool*>(pool); }
 void* rgpu_pool_open(void* page, uint32_t slot, const rgpu_pool_driver* driver) {
   if (slot >= rgpu::lease::kSlots) return nullptr;
   const rgpu::lease::ArrayDriver from = {driver->allocate, driver->release, driver->make_current,
-                                         driver->context};
+                                         driver->context, driver->charge};
   try {
     return new ArrayPool(static_cast<rgpu::lease::Page*>(page), slot, from);
   } catch (const std::system_error&) {

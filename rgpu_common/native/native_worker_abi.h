@@ -23,12 +23,14 @@ RGPU_ABI void rgpu_turn_close(void* turn);
 
 // --- the memory of arrays (lease/array_pool.h, rgpu_server/arrays/memory.py) ---
 // Functions of a device library, which return 0 if they succeed, and the context in which they are
-// called. All null: memory of the process.
+// called. All null: memory of the process. `charge`, which may be null, charges the lease where
+// that may have to wait: 1 charged, 0 refused. It may call the other functions here.
 typedef struct {
   int (*allocate)(uint64_t* address, size_t bytes);
   int (*release)(uint64_t address);
   int (*make_current)(void* context);
   void* context;
+  int (*charge)(uint64_t bytes);
 } rgpu_pool_driver;
 // Null: the slot does not exist, or the machine has no thread left.
 RGPU_ABI void* rgpu_pool_open(void* page, uint32_t slot, const rgpu_pool_driver* driver);

@@ -126,7 +126,7 @@ class Loaded:
         """
         page = map_page(setup.grants_fd, setup.usage_fd, write_grants=False)
         gate = Turns(page, setup.slot, setup.signal_fd, self._clock(setup), held)
-        ledger = Ledger(page, setup.slot)
+        ledger = Ledger(page, setup.slot, gate)
         if self.seam is Seam.TORCH:
             from rgpu_server.arrays.torch_library import TorchLibrary
 
@@ -164,7 +164,7 @@ class Loaded:
         from rgpu_server.arrays.kernels import Kernels
         from rgpu_server.arrays.memory import ArrayMemory
 
-        memory = ArrayMemory(page, setup.slot, device.functions())
+        memory = ArrayMemory(page, setup.slot, device.functions(), ledger.charge)
         memory.install()
         kernels = Kernels(device, memory, ledger, self._compiler, gate)
         return LeasedCupy(kernels, memory, ledger)

@@ -4,31 +4,40 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 from rgpu_common.parts import native_library
+
+if TYPE_CHECKING:
+    from rgpu_server.arrays.turns import Turns
 
 
 class Ledger:
     """One session's slot of a lease's page. Callable in any thread; sizes are bytes.
 
     Another session of the lease may have freed memory and then told this one. So a refusal waits
-    for what is on its way (`PatienceWithOthers` of native/lease/page.h). A question for room does
-    so without the lease's turn. An operation has the turn, and the lease pays for the wait; the
-    client asks before it, but for what it has freed itself.
+    for what is on its way (`PatienceWithOthers` of native/lease/page.h), and the lease has no turn
+    meanwhile: it would hold the device and compute nothing.
     """
 
-    def __init__(self, address: int, slot: int) -> None:
-        """Charges the slot of the page that is mapped at an address, which stays mapped."""
+    def __init__(self, address: int, slot: int, gate: Turns | None = None) -> None:
+        """Charges the slot of the page that is mapped at an address, which stays mapped.
+
+        gate: the session's; given back while an operation waits for memory.
+        """
         self._native = native()
-        self._page, self._slot = address, slot
+        self._page, self._slot, self._gate = address, slot, gate
 
     def charge(self, size: int) -> bool:
         """Charges so much as soon as the lease has room for it. False: nothing is charged."""
         own = self._page, self._slot, size
-        # The second one counts the refusal.
-        charge = self._native.rgpu_lease_charge
-        return size == 0 or bool(self._native.rgpu_lease_await_charge(*own) or charge(*own))
+        if size == 0 or self._native.rgpu_lease_try_charge(*own):
+            return True
+        with nullcontext() if self._gate is None else self._gate.away():
+            # The second one counts the refusal.
+            charge = self._native.rgpu_lease_charge
+            return bool(self._native.rgpu_lease_await_charge(*own) or charge(*own))
 
     def await_room(self, size: int) -> bool:
         """Returns whether the sessions of the lease may allocate so much."""
@@ -70,6 +79,7 @@ def native() -> Any:
     page, u32, u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
     for name, result, arguments in (
         ("charge", ctypes.c_int, [page, u32, u64]),
+        ("try_charge", ctypes.c_int, [page, u32, u64]),
         ("await_charge", ctypes.c_int, [page, u32, u64]),
         ("await_room", ctypes.c_int, [page, u32, u64]),
         ("count", None, [page, u32, u64]),

@@ -18,7 +18,7 @@ from msgspec import Struct
 from rgpu_common.parts import native_library
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _POINTER = ctypes.c_void_p
 
@@ -49,13 +49,21 @@ class Figures(Struct, frozen=True):
 class ArrayMemory:
     """The pool of one session. Callable in any thread; sizes are bytes."""
 
-    def __init__(self, address: int, slot: int, device: DeviceFunctions | None = None) -> None:
+    def __init__(
+        self,
+        address: int,
+        slot: int,
+        device: DeviceFunctions | None = None,
+        charge: Callable[[int], bool] | None = None,
+    ) -> None:
         """Makes an empty pool.
 
         Args:
             address: where the lease's page is mapped; it stays mapped until `close`.
             slot: the session's.
             device: None: memory of this process.
+            charge: charges the slot where that may have to wait, as `Ledger.charge`. NumPy calls
+                it in the middle of an operation. None: the pool waits itself.
 
         Raises:
             ValueError: there is no such slot, or no thread can be made.
@@ -64,7 +72,10 @@ class ArrayMemory:
         words = (0, 0, 0, 0)
         if device is not None:
             words = (device.allocate, device.release, device.make_current, device.context)
-        handle = self._native.rgpu_pool_open(address, slot, ctypes.byref(_Driver(*words)))
+        # It lives as long as the C part, which calls it.
+        self._charge = _CHARGE() if charge is None else _CHARGE(functools.partial(_charged, charge))
+        driver = _Driver(*words, self._charge)
+        handle = self._native.rgpu_pool_open(address, slot, ctypes.byref(driver))
         if handle is None:
             raise ValueError(f"there is no memory for slot {slot} of this lease's page")
         self._handle = handle
@@ -149,12 +160,25 @@ class ArrayMemory:
         return new(ctypes.addressof(handler), _MEMORY_HANDLER, None)
 
 
+_CHARGE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64)
+
+
+def _charged(charge: Callable[[int], bool], size: int) -> int:
+    try:
+        return int(charge(size))
+    except Exception:
+        # The session has ended while the operation waited for its turn. C takes no exception; the
+        # next operation raises it again.
+        return 0
+
+
 class _Driver(ctypes.Structure):
     _fields_ = (
         ("allocate", _POINTER),
         ("release", _POINTER),
         ("make_current", _POINTER),
         ("context", _POINTER),
+        ("charge", _CHARGE),
     )
 
 

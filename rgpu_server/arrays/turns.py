@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rgpu_common.parts import native_library
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 # Python handles signals, and looks after its client, between two waits.
 _WAIT_NS = 200_000_000
@@ -87,6 +89,8 @@ class Turns:
             raise ValueError(f"there is no gate for slot {slot} of this lease's page")
         self._handle: int | None = handle
         self._left = 0
+        # The thread that has the turn; 0: it was left.
+        self._within = 0
         self._ready = _word(self._native.rgpu_turn_ready(handle))
         self._word = _word(self._native.rgpu_turn_word(address))
 
@@ -109,13 +113,31 @@ class Turns:
         if allowed < 0:
             raise TurnEndedError("the session has ended")
         self._left = allowed - 1
+        self._within = threading.get_ident()
         if self._clock is not None and self._mark is None:
             self._mark = self._clock.mark()
 
     def leave(self) -> None:
         """The last operation has returned, and none follows for now."""
         left, self._left = self._left, 0
+        self._within = 0
         self._native.rgpu_turn_leave(self._handle, left)
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Lets other leases compute while the operation that runs waits for something else than
+        the device. It goes on when the lease has its turn again. Errors as `enter`.
+
+        In a thread that has no turn nothing happens.
+        """
+        if self._within != threading.get_ident():
+            yield
+            return
+        self.leave()
+        try:
+            yield
+        finally:
+            self.enter()
 
     def end(self) -> None:
         """Lets `enter` raise TurnEndedError within 50 ms, also in future."""

@@ -9,13 +9,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 from helpers.waiting import wait_until
 from worker.token_page import HOUR_NS, LONG_NS, OPEN, RECALLED, SLICE, TokenPage
+from worker.warm import LIMIT
 
+from rgpu_server.arrays.ledger import Ledger
+from rgpu_server.arrays.memory import ArrayMemory
 from rgpu_server.arrays.turns import Clock, TurnEndedError, Turns, WallClock
 
 MS = 1_000_000
+MIB = 1 << 20
 OFF = 0
 
 
@@ -226,6 +231,54 @@ def test_who_is_held_back_looks_after_its_client(page: TokenPage) -> None:
         gate.leave()
         assert page.demand()["wanting"] == 0
         assert page.signalled(0)
+
+
+def charged(address: int, ledger: Ledger) -> bool:
+    return ledger.charge(MIB)
+
+
+def made(address: int, ledger: Ledger) -> bool:
+    """NumPy asks for memory in the middle of an operation."""
+    memory = ArrayMemory(address, 0, None, ledger.charge)
+    try:
+        with memory.installed():
+            return bool(np.empty(MIB, np.uint8).size)
+    except MemoryError:
+        return False
+    finally:
+        memory.close()
+
+
+@pytest.mark.parametrize("allocate", [charged, made])
+def test_an_operation_that_waits_for_memory_has_no_turn_meanwhile(
+    page: TokenPage, allocate: Callable[[int, Ledger], bool]
+) -> None:
+    address = page.address.value
+    assert address is not None
+    # Another session of the lease, which could give memory back, has all of it.
+    Ledger(address, 1).count(LIMIT)
+    page.grant(OPEN)
+    recalled = threading.Event()
+    found: list[bool] = []
+    with turns(page) as gate:
+
+        def operate() -> None:
+            gate.enter()
+            assert recalled.wait(20)
+            found.append(allocate(address, Ledger(address, 0, gate)))
+
+        thread = threading.Thread(target=operate)
+        thread.start()
+        wait_until(lambda: page.demand()["active"] == 1)
+        page.say(RECALLED)
+        recalled.set()
+        # It wants to go on, and without the token it does not.
+        wait_until(lambda: (page.demand()["active"], page.demand()["wanting"]) == (0, 1))
+        assert not found
+        page.grant(OPEN)
+        thread.join(20)
+        assert found == [False]
+        assert page.demand()["active"] == 1
 
 
 def launches(page: TokenPage) -> int:

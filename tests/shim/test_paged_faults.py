@@ -71,6 +71,75 @@ def test_a_handler_that_is_set_again_and_again_gets_each_fault_once(server: str)
     assert errors.count("Fatal Python error: Segmentation fault") == 1, errors[:2000]
 
 
+HANDLERS = """
+class Action(ctypes.Structure):
+    _fields_ = [("handler", c_void_p), ("mask", c_uint64 * 16), ("flags", c_int), ("restorer", c_void_p)]
+
+Handler = ctypes.CFUNCTYPE(None, c_int, c_void_p, c_void_p)
+libc, kept, seen = ctypes.CDLL(None), [], []
+
+def set_action(new):
+    old = Action()
+    assert libc.sigaction(signal.SIGSEGV, byref(new), byref(old)) == 0
+    return old
+
+def handle(number):
+    \"\"\"Sets a handler that hands each fault down to the one before; returns that one.\"\"\"
+    def call(*given):
+        seen.append(number)
+        Handler(before.handler)(*given)
+    made = Handler(call)
+    kept.append(made)
+    before = set_action(Action(ctypes.cast(made, c_void_p), flags=4 | 0x40000000))
+    return before
+
+def last(*_):
+    print(*seen, flush=True)
+    os._exit(0)
+
+kept.append(Handler(last))
+set_action(Action(ctypes.cast(kept[0], c_void_p), flags=4))
+cuda.open()
+w = words(1000)
+turns = 0
+def touch():
+    global turns
+    turns += 1
+    work(w)
+    assert w.words[:] == [turns] * 1000
+"""
+
+
+@pytest.mark.parametrize("count", [3, 12, 40])
+def test_very_many_handlers_get_a_fault_once_each(server: str, count: int) -> None:
+    source = START + HANDLERS + f"for number in range({count}):\n    handle(number)\n    touch()\n"
+    code, output, errors = clients.run(server, source + NULL, **LEASE)
+    assert code == 0, errors[-2000:]
+    _, said = output.split("\n", 1)
+    seen = [int(word) for word in said.split()]
+    newest_first = list(reversed(range(count)))
+    if count > 31 and not server.startswith("shm"):
+        # A layer of ours is above each of the first 31. The newest and the oldest 30 get the fault.
+        newest_first = [newest_first[0], *newest_first[-30:]]
+    assert seen == newest_first
+
+
+def test_handlers_that_are_set_in_turns_get_a_fault_once(server: str) -> None:
+    source = (
+        START
+        + HANDLERS
+        + "for turn in range(80):\n"
+        + "    before = handle(turn % 3)\n"
+        + "    touch()\n"
+        + "    set_action(before)\n"
+        + "    touch()\n"
+        + "handle(7)\n"
+        + "touch()\n"
+    )
+    code, output, errors = clients.run(server, source + NULL, **LEASE)
+    assert (code, output) == (0, "now\n7\n"), errors[-2000:]
+
+
 def test_other_faults_end_a_program_without_a_handler(server: str) -> None:
     plant(signal.SIGSEGV)
     code, output, _ = clients.run(

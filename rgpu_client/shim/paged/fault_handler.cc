@@ -46,9 +46,13 @@ std::mutex* g_set_up = new std::mutex;
 // faulthandler sets that one again and raises the signal anew. So each layer of ours is a function
 // of its own and knows what was there before this layer. With one for all, two handlers would hand
 // the fault to each other for ever.
-constexpr size_t kMostLayers = 8;
+constexpr size_t kMostLayers = 32;
+constexpr size_t kLastLayer = kMostLayers - 1;
 std::array<struct sigaction, kMostLayers> g_before{};
 size_t g_layers = 0;  // g_set_up
+// With more handlers than layers the last layer stands above several of them, so a fault may be
+// handed down to it again. The thread that has handed one down from there.
+std::atomic<pid_t> g_below_last{0};
 
 // The system calls themselves, because a signal handler may use nothing of the library that could
 // take a lock.
@@ -98,16 +102,28 @@ void Call(const struct sigaction& before, int number, siginfo_t* info, void* con
   }
 }
 
+pid_t ThisThread() { return static_cast<pid_t>(syscall(SYS_gettid)); }
+
+// Hands a fault to the handler below a layer. From the last one the newest handler gets it first;
+// if that hands it down to this layer again, it goes on below the layer before.
+void HandDown(size_t layer, int number, siginfo_t* info, void* context) {
+  if (layer != kLastLayer) return Call(g_before[layer], number, info, context);
+  const pid_t thread = ThisThread();
+  if (g_below_last.load() == thread) return Call(g_before[layer - 1], number, info, context);
+  g_below_last = thread;
+  Call(g_before[layer], number, info, context);
+  g_below_last = 0;
+}
+
 template <size_t kLayer>
 void OnFault(int number, siginfo_t* info, void* context) {
   const int error = errno;
   const auto address = reinterpret_cast<uint64_t>(info->si_addr);
   const bool ours = info->si_code == SEGV_ACCERR && address >= g_low.load() &&
-                    address < g_high.load() &&
-                    g_pager.load() != static_cast<pid_t>(syscall(SYS_gettid));
+                    address < g_high.load() && g_pager.load() != ThisThread();
   const bool served = ours && AskPager(address, KindOf(context));
   errno = error;
-  if (!served) Call(g_before[kLayer], number, info, context);
+  if (!served) HandDown(kLayer, number, info, context);
 }
 
 using Handler = void (*)(int, siginfo_t*, void*);
@@ -120,9 +136,11 @@ constexpr std::array<Handler, sizeof...(kLayer)> Layers(std::index_sequence<kLay
 constexpr std::array<Handler, kMostLayers> kLayers =
     Layers(std::make_index_sequence<kMostLayers>{});
 
-bool IsOurs(const struct sigaction& one) {
-  return (one.sa_flags & SA_SIGINFO) != 0 &&
-         std::ranges::find(kLayers, one.sa_sigaction) != kLayers.end();
+// The layer that a handler is; kMostLayers: it is none of ours.
+size_t LayerOf(const struct sigaction& one) {
+  if ((one.sa_flags & SA_SIGINFO) == 0) return kMostLayers;
+  const auto found = std::ranges::find(kLayers, one.sa_sigaction);
+  return static_cast<size_t>(found - kLayers.begin());
 }
 
 // The layer above what is there now. A program that switches one handler off and on gets the same
@@ -132,12 +150,12 @@ size_t LayerAbove(const struct sigaction& now) {
     const struct sigaction& before = g_before[g_layers - 1];
     if (before.sa_handler == now.sa_handler && before.sa_flags == now.sa_flags) return g_layers - 1;
   }
-  return std::min(g_layers, kMostLayers - 1);
+  return std::min(g_layers, kLastLayer);
 }
 
 // At most one fault per thread waits, so the order in which they are answered does not matter.
 void RunPager() {
-  g_pager = static_cast<pid_t>(syscall(SYS_gettid));
+  g_pager = ThisThread();
   for (;;) {
     const uint32_t added = g_added.load();
     Fault* fault = g_faults.exchange(nullptr);
@@ -160,7 +178,11 @@ void RunPager() {
 bool Install() {
   struct sigaction now{};
   if (sigaction(SIGSEGV, nullptr, &now) != 0) return false;
-  if (IsOurs(now)) return true;
+  if (const size_t ours = LayerOf(now); ours != kMostLayers) {
+    // A program that has taken its handlers off has taken our layers above them off, too.
+    g_layers = ours + 1;
+    return true;
+  }
   const size_t layer = LayerAbove(now);
   struct sigaction ours{};
   ours.sa_sigaction = kLayers[layer];

@@ -283,12 +283,17 @@ bool ArrayPool::Charge(uint64_t bytes) {
   if (TryCharge(page_, slot_, bytes)) return true;
   TrimLocked();
   Publish();
-  // The session has the device meanwhile, and pays for that time. The client asks for room before
-  // most allocations, without the device, but it does not ask for what it has freed itself.
-  const bool fits = bytes <= page_->memory_limit_bytes.load();
+  if (bytes > page_->memory_limit_bytes.load()) return lease::Charge(page_, slot_, bytes);
+  mutex_.unlock();
+  const bool charged = driver_.charge != nullptr ? driver_.charge(bytes) != 0 : AwaitCharge(bytes);
+  mutex_.lock();
+  return charged;
+}
+
+bool ArrayPool::AwaitCharge(uint64_t bytes) const {
   const auto charge = [&] { return TryCharge(page_, slot_, bytes); };
-  if (fits && WaitForOthers(page_, slot_, charge)) return true;
-  return lease::Charge(page_, slot_, bytes);  // counts the refusal
+  // The second one counts the refusal.
+  return WaitForOthers(page_, slot_, charge) || lease::Charge(page_, slot_, bytes);
 }
 
 void ArrayPool::TrimLocked() {

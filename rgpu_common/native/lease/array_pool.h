@@ -30,6 +30,9 @@ struct ArrayDriver {
   int (*release)(uint64_t address) = nullptr;
   int (*make_current)(void* context) = nullptr;
   void* context = nullptr;
+  // Charges the slot where other sessions of the lease may be giving memory back; false: the lease
+  // is full. Called without the pool's lock, because it may wait. Null: the pool waits itself.
+  int (*charge)(uint64_t bytes) = nullptr;
 };
 
 class ArrayPool {
@@ -89,7 +92,8 @@ class ArrayPool {
     explicit operator bool() const { return bytes != 0; }
   };
 
-  // All with the lock.
+  // All with the lock, which `Charge` gives up while it waits: so a caller keeps nothing of what it
+  // has read before.
   uint64_t TakeSmall(uint64_t bytes);
   uint64_t TakeLarge(uint64_t bytes);
   void GiveSmall(const Place& place);
@@ -104,6 +108,7 @@ class ArrayPool {
   uint64_t FromDriver(uint64_t bytes);
   void ToDriver(uint64_t address, uint64_t bytes);
   bool Charge(uint64_t bytes);
+  bool AwaitCharge(uint64_t bytes) const;  // without the lock
   uint64_t MostCached() const;
   // The thread that gives credit back when it is wanted.
   void WatchWanted(uint32_t seen);
