@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 import signal
 from dataclasses import replace
@@ -72,6 +73,8 @@ log = logging.getLogger("rgpu.server")
 
 _API_GRACE_SECONDS = 0.5
 _END_MARGIN_SECONDS = 1.0
+# With the first process of a PID namespace, as that of a container, all others there end.
+_FIRST_PROCESS = 1
 
 
 class Daemon:
@@ -245,7 +248,8 @@ class Daemon:
 
     def _on_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self.stop, False)
+        # Sessions that cannot go on are told why they end.
+        loop.add_signal_handler(signal.SIGTERM, self.stop, os.getpid() == _FIRST_PROCESS)
         loop.add_signal_handler(signal.SIGINT, self.stop, True)
         loop.add_signal_handler(signal.SIGHUP, self._hang_up)
 

@@ -102,6 +102,7 @@ def _pool(arguments: argparse.Namespace) -> int:
         lines += ["", fitting(_RESERVED_TITLES, rows, _RESERVED_DROPPED, width)]
     lines += _left_lines(answer.gone, width)
     lines += waiting_lines(answer, width)
+    lines += release_lines(answer)
     if arguments.paths:
         lines += ["", table(_PATH_TITLES, [_path_row(path) for path in answer.paths])]
     print("\n".join(lines))
@@ -117,6 +118,19 @@ def waiting_lines(pool: cluster_pb2.GetPoolResponse, width: int | None) -> list[
     if pool.others_waiting:
         lines += ["", f"in line: {pool.others_waiting} requests of other tenants"]
     return lines
+
+
+def release_lines(pool: cluster_pb2.GetPoolResponse) -> list[str]:
+    """Returns lines about releases, if not all parts have the same, as during an upgrade."""
+    nodes: dict[str, list[str]] = {}
+    for node in pool.nodes:
+        # A node of an earlier manager does not say.
+        if node.release:
+            nodes.setdefault(node.release, []).append(node.name)
+    if not nodes.keys() - {pool.release}:
+        return []
+    rows = [f"rgpu {release}: {', '.join(names)}" for release, names in sorted(nodes.items())]
+    return ["", one_line(f"the manager has rgpu {pool.release}"), *map(one_line, rows)]
 
 
 def _card_row(node: cluster_pb2.PoolNode, card: cluster_pb2.PoolCard) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ class Node(Struct, frozen=True):
         have the same measured paths.
     bandwidth_bps: what its network interface carries; 0: unknown, and then not reserved.
     taints: why it takes no new leases, for example "drain"; empty: it takes them.
+    release: that of rgpu on its server.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Node(Struct, frozen=True):
     nic: str = ""
     bandwidth_bps: int = 0
     taints: frozenset[str] = field(default_factory=frozenset)
+    release: str = ""
 
     def __post_init__(self) -> None:
         if not self.name:

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rgpu_cluster.kubernetes.api import CALL_ERRORS, code_of, sentence_of
+from rgpu_cluster.kubernetes.names import GROUP
 from rgpu_cluster.kubernetes.objects import Objects, key_of, model_of
 from rgpu_common.texts import one_line
 
@@ -27,7 +28,12 @@ _WATCH_SECONDS = 60
 # A watch on which nothing has come for longer is dead.
 _SILENCE_SECONDS = _WATCH_SECONDS + 15.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
-_GONE = 410
+_NOT_FOUND, _GONE = 404, 410
+# Where kinds come from that a cluster may lack, by their group.
+_WHERE = {
+    "resource.k8s.io": "Kubernetes 1.34 and later have them",
+    GROUP: "apply deploy/kubernetes/crds",
+}
 _MOST_TEXT = 200
 
 
@@ -77,13 +83,22 @@ class Informer(Generic[T]):
                     version = await self._watch(version)
             except CALL_ERRORS as error:
                 if code_of(error) != _GONE:
-                    self._say(sentence_of(error))
+                    self._say(self._why(error))
             except Exception as error:
                 # An answer that cannot be read must not end the process that watches.
                 why = one_line(f"{type(error).__name__}: {error}", _MOST_TEXT)
                 self._say(f"the API server's answer cannot be read ({why})")
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _why(self, error: Exception) -> str:
+        if code_of(error) != _NOT_FOUND:
+            return sentence_of(error)
+        # A list finds nothing only where the kind itself is not there.
+        info = self._kind._api_info
+        group, version = info.resource.group, info.resource.version
+        sentence = f"the API server has no {info.plural} of {group}/{version}"
+        return f"{sentence}; {_WHERE[group]}" if group in _WHERE else sentence
 
     def _say(self, sentence: str) -> None:
         if sentence != self._said:

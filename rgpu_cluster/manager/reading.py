@@ -66,6 +66,7 @@ def node_of(report: agent_pb2.NodeReport, generation: int) -> Node:
         nic=nic,
         bandwidth_bps=bandwidth,
         taints=frozenset({DRAINING} if report.draining else ()),
+        release=one_line(report.release, _MOST_TEXT),
     )
 
 

@@ -248,6 +248,7 @@ def _pool_node(node: Node) -> cluster_pb2.PoolNode:
         zone=node.zone,
         nic=node.nic,
         bandwidth_bps=node.bandwidth_bps,
+        release=node.release,
     )
 
 

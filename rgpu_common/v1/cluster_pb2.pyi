@@ -745,6 +745,7 @@ class PoolNode(google.protobuf.message.Message):
     CONNECTED_FIELD_NUMBER: builtins.int
     CARDS_FIELD_NUMBER: builtins.int
     SILENT_SECONDS_FIELD_NUMBER: builtins.int
+    RELEASE_FIELD_NUMBER: builtins.int
     name: builtins.str
     address: builtins.str
     rack: builtins.str
@@ -755,6 +756,8 @@ class PoolNode(google.protobuf.message.Message):
     connected: builtins.bool
     silent_seconds: builtins.float
     """Of a node that has gone: for how long the manager has not heard of it."""
+    release: builtins.str
+    """That of rgpu on its server."""
     @property
     def taints(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -773,8 +776,9 @@ class PoolNode(google.protobuf.message.Message):
         connected: builtins.bool = ...,
         cards: collections.abc.Iterable[global___PoolCard] | None = ...,
         silent_seconds: builtins.float = ...,
+        release: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "bandwidth_bps", b"bandwidth_bps", "cards", b"cards", "connected", b"connected", "free_bandwidth_bps", b"free_bandwidth_bps", "name", b"name", "nic", b"nic", "rack", b"rack", "silent_seconds", b"silent_seconds", "taints", b"taints", "zone", b"zone"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "bandwidth_bps", b"bandwidth_bps", "cards", b"cards", "connected", b"connected", "free_bandwidth_bps", b"free_bandwidth_bps", "name", b"name", "nic", b"nic", "rack", b"rack", "release", b"release", "silent_seconds", b"silent_seconds", "taints", b"taints", "zone", b"zone"]) -> None: ...
 
 global___PoolNode = PoolNode
 

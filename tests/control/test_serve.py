@@ -10,11 +10,12 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from helpers.command import WEAK_ISOLATION
+from helpers.needs import needs
 
 from rgpu_common.endpoints import TcpEndpoint, UnixEndpoint, parse_endpoint
 from rgpu_common.wire.attach import Attach, encode_attach
@@ -33,13 +34,24 @@ BYE = 1
 
 
 class Daemon:
-    """`rgpu serve` with an emulated device of 1 GiB, on TCP and a Unix socket."""
+    """`rgpu serve` with an emulated device of 1 GiB, on TCP and a Unix socket. within: a command that
+    starts it.
+    """
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, within: Sequence[str] = ()) -> None:
         listen = ("--listen", "127.0.0.1:0", "--listen", f"unix:{folder}/s")
         with (folder / "log").open("w") as log:
             self.process = subprocess.Popen(
-                [RGPU, "serve", *listen, "--device", "emulated:1GiB", WEAK_ISOLATION, *arguments],
+                [
+                    *within,
+                    RGPU,
+                    "serve",
+                    *listen,
+                    "--device",
+                    "emulated:1GiB",
+                    WEAK_ISOLATION,
+                    *arguments,
+                ],
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -98,6 +110,13 @@ class Client:
         lane.sendall(encode_attach(Attach(welcome.session, welcome.secret)))
         assert frame(lane)[0] == Handshake.ATTACHED
         return lane
+
+    def last_words(self) -> bytes:
+        """Returns what the worker says until it closes."""
+        words = b""
+        while piece := self.command.recv(65536):
+            words += piece
+        return words
 
     def closed(self) -> bool:
         """True when the worker has closed, whatever it said before; TimeoutError if it does not."""
@@ -177,6 +196,22 @@ def test_sigterm_leaves_running_sessions_alone(daemon: Daemon) -> None:
     client.command.close()
     for pid in children:
         wait_for_end(pid)
+
+
+@needs("namespaces")
+def test_sigterm_ends_sessions_that_nothing_outlives(tmp_path: Path) -> None:
+    """Its container ends with a server that is its first process, and with it all workers."""
+    container = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+    daemon = Daemon(tmp_path, within=container)
+    client = Client(daemon.endpoints[0])
+    client.welcome()
+    (server,) = daemon.children()
+    os.kill(server, signal.SIGTERM)
+    assert daemon.process.wait(DEADLINE_SECONDS) == 0
+    assert b"the server was stopped by its operator" in client.last_words()
+    client.command.close()
+    assert daemon.process.stdout is not None
+    daemon.process.stdout.close()
 
 
 def test_a_terminal_that_goes_is_as_sigterm(tmp_path: Path) -> None:

@@ -114,13 +114,16 @@ class ControlPlane:
     """`with ControlPlane(file, gates) as plane:` runs one; `plane.client()` speaks to it.
 
     gates: feature gates for all parts, as `{"DRAOptionalNodeOperations": True}`. calls_a_second: how
-    many calls scheduler and controllers may make; 0: as Kubernetes ships them.
+    many calls scheduler and controllers may make; 0: as Kubernetes ships them. emulates: the minor
+    release, as "1.35", whose APIs and defaults of gates it has; "": its own.
     """
 
     def __init__(
-        self, file: Path, gates: dict[str, bool] | None = None, calls_a_second: int = 0
-    ) -> None:
+        self, file: Path, gates: dict[str, bool] | None = None, calls_a_second: int = 0,
+        emulates: str = "",
+    ) -> None:  # fmt: skip
         self.file = file
+        self._emulates = emulates
         self._calls = calls_a_second
         self._gates = ",".join(f"{name}={str(on).lower()}" for name, on in (gates or {}).items())
         self.folder = Path(tempfile.mkdtemp(prefix="rgpu-k8s-"))
@@ -225,7 +228,8 @@ class ControlPlane:
         (self.folder / "account.key").write_bytes(text)
 
     def _gate_flags(self) -> list[str]:
-        return [f"--feature-gates={self._gates}"] if self._gates else []
+        flags = [f"--feature-gates={self._gates}"] if self._gates else []
+        return [*flags, f"--emulated-version={self._emulates}"] if self._emulates else flags
 
     def _etcd(self) -> list[str]:
         # Sockets in our folder need no ports, and no other user reaches them.

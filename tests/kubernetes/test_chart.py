@@ -291,7 +291,26 @@ def test_wrong_values_are_refused(helm: Helm, values: list[str], says: str) -> N
 
 
 def test_a_cluster_that_is_too_old_is_refused(helm: Helm) -> None:
-    assert "requires kubeVersion: >=1.36.0" in helm.refusal(version="1.35.4")
+    assert "requires kubeVersion: >=1.34.0" in helm.refusal(version="1.33.4")
+
+
+def test_a_cluster_without_its_feature_gates_is_refused(helm: Helm) -> None:
+    said = helm.refusal(version="1.35.4")
+    assert "Kubernetes v1.35.4 serves no MutatingAdmissionPolicy" in said
+    assert "--feature-gates=MutatingAdmissionPolicy=true" in said
+    words = ("--set", "policies.placement=false", "--kube-version", "1.35.4")
+    assert "MutatingAdmissionPolicy" not in {one["kind"] for one in helm.template(*words)}
+
+
+def test_a_cluster_gets_the_version_of_the_policy_that_it_serves(helm: Helm) -> None:
+    def versions(*words: str) -> set[str]:
+        objects = helm.template(*words)
+        return {x["apiVersion"] for x in objects if x["kind"].startswith("MutatingAdmission")}
+
+    group = "admissionregistration.k8s.io"
+    served = ("--api-versions", f"{group}/v1beta1/MutatingAdmissionPolicy")
+    assert versions("--kube-version", "1.34.2", *served) == {f"{group}/v1beta1"}
+    assert versions("--kube-version", "1.36.0-gke.1", *served) == {f"{group}/v1"}
 
 
 def test_a_chart_whose_links_lead_nowhere_says_so(helm: Helm, tmp_path: Path) -> None:

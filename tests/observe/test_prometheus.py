@@ -173,5 +173,45 @@ def test_prometheus_sees_who_got_what(prometheus: Prometheus) -> None:
 
 def test_no_alert_fires_when_all_is_well(prometheus: Prometheus) -> None:
     rules = (DEPLOY / "prometheus" / "rgpu.rules.yml").read_text()
-    assert rules.count("- alert:") == 4
+    assert rules.count("- alert:") == 7
     assert prometheus.query('ALERTS{alertstate="firing"}') == []
+
+
+# Two replicas of a manager, of which one leads. After 5 minutes a node goes and a request comes that
+# waits; after 50 minutes the manager that leads goes as well.
+MANAGER = """
+rule_files: [rgpu.rules.yml]
+evaluation_interval: 1m
+tests:
+- interval: 1m
+  input_series:
+  - {series: 'up{job="rgpu-manager",instance="a"}', values: '1x50 0x100'}
+  - {series: 'up{job="rgpu-manager",instance="b"}', values: '0x150'}
+  - {series: 'rgpu_pool_nodes{state="connected"}', values: '3x5 2x145'}
+  - {series: 'rgpu_pool_queued_cards{model="",pool=""}', values: '0x5 0.5x145'}
+  alert_rule_test:
+  - {alertname: RgpuManagerDown, eval_time: 50m}
+  - alertname: RgpuManagerDown
+    eval_time: 53m
+    exp_alerts: [{exp_labels: {severity: critical}, exp_annotations: {summary: "No rgpu manager answers: what runs goes on, and new requests wait."}}]
+  - {alertname: RgpuNodeLost, eval_time: 5m}
+  - alertname: RgpuNodeLost
+    eval_time: 8m
+    exp_alerts: [{exp_labels: {severity: warning}, exp_annotations: {summary: "2 GPU nodes are connected to the manager, and in the last hour there were more."}}]
+  - {alertname: RgpuNodeLost, eval_time: 80m}
+  - {alertname: RgpuRequestsWait, eval_time: 30m}
+  - alertname: RgpuRequestsWait
+    eval_time: 40m
+    exp_alerts: [{exp_labels: {severity: info}, exp_annotations: {summary: "Requests for 0.5 cards have waited for half an hour."}}]
+"""
+
+
+@needs("prometheus")
+def test_alerts_of_a_manager_fire_when_it_says_so(tmp_path: Path) -> None:
+    shutil.copy(DEPLOY / "prometheus" / "rgpu.rules.yml", tmp_path)
+    (tmp_path / "test.yml").write_text(MANAGER)
+    done = subprocess.run(
+        [program("prometheus", "promtool"), "test", "rules", "test.yml"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr

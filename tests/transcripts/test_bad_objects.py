@@ -182,3 +182,40 @@ def test_of_a_pod_only_what_is_needed_is_kept(tmp_path: Path) -> None:
     assert kept["metadata"]["annotations"] == {"note": "", "rgpu.dev/server": "gpu:7700"}
     assert [one["type"] for one in kept["status"]["conditions"]] == ["rgpu.dev/Placed"]
     assert kept["spec"]["resourceClaims"] == large["spec"]["resourceClaims"]
+
+
+def test_a_kind_that_the_server_does_not_have_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As the real one answers: a text, and no Status."""
+    again = asyncio.Event()
+    asked: list[str] = []
+
+    def answer(handler: Handler) -> None:
+        asked.append(handler.call)
+        body = b"404 page not found\n"
+        handler.send_response(404)
+        handler.send_header("Content-Type", "text/plain; charset=utf-8")
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+        if len(asked) > 1:
+            loop.call_soon_threadsafe(again.set)
+
+    async def look(server: Server) -> None:
+        async with server.client(tmp_path) as client:
+            running = asyncio.ensure_future(Informer(client, ResourceClaim, namespace="*").run())
+            try:
+                await asyncio.wait_for(again.wait(), SECONDS)
+            finally:
+                await end([running])
+
+    loop = asyncio.new_event_loop()
+    with Server(answer) as server:
+        loop.run_until_complete(look(server))
+    loop.close()
+    (said,) = [one.getMessage() for one in caplog.records if "not watched" in one.getMessage()]
+    assert said == (
+        "ResourceClaim are not watched now: the API server has no resourceclaims of "
+        "resource.k8s.io/v1; Kubernetes 1.34 and later have them"
+    )

@@ -10,7 +10,8 @@ from lightkube.resources.core_v1 import Node
 from lightkube.resources.resource_v1 import ResourceSlice
 
 from rgpu_cluster.kubernetes import names
-from rgpu_cluster.kubernetes.agent.publishing import of_pool, plan
+from rgpu_cluster.kubernetes.agent.dropped import dropped_words
+from rgpu_cluster.kubernetes.agent.publishing import of_pool, plan, timeless
 from rgpu_cluster.kubernetes.api import CALL_ERRORS, code_of, sentence_of
 from rgpu_cluster.kubernetes.informer import Informer
 from rgpu_common.units import counted
@@ -43,6 +44,9 @@ class Publisher:
         self._on_change = on_change
         # Our own writes, until the watch tells of them or of later ones.
         self._written: dict[str, dict[str, Any]] = {}
+        # Specs of our writes, and what the API server has made of them where it has dropped some.
+        self._asked: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+        self._said = ""
         self.owner: dict[str, Any] | None = None
         # When the Node is looked at again: it may come later, or get its zone later.
         self._look_at = 0.0
@@ -57,7 +61,14 @@ class Publisher:
             name: one.to_dict() for (_, name), one in self.slices.store.items()
         }
         known |= self._written
-        return [content for content in known.values() if of_pool(content, self._node)]
+        return [self._as_asked(one) for one in known.values() if of_pool(one, self._node)]
+
+    def _as_asked(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Returns a slice as it was to be, if it is what the API server has made of that. Else each
+        look would find that something is missing, and would write it again.
+        """
+        asked, kept = self._asked.get(content["metadata"]["name"], (None, None))
+        return content if timeless(content["spec"]) != kept else {**content, "spec": asked}
 
     async def look(self) -> None:
         """Finds the Node, which owns the pool and says in which zone it is, now and then."""
@@ -119,7 +130,19 @@ class Publisher:
                 self._written.pop(write.name, None)
                 self.slices.store.pop(("", write.name), None)
             raise
-        self._written[write.name] = done.to_dict()
+        self._written[write.name] = made = done.to_dict()
+        self._note_dropped(write, made["spec"])
+
+    def _note_dropped(self, write: Write, kept: dict[str, Any]) -> None:
+        asked = write.content["spec"]
+        self._asked.pop(write.name, None)
+        if timeless(kept) == timeless(asked):
+            return
+        self._asked[write.name] = asked, timeless(kept)
+        words = dropped_words(asked, kept)
+        if words and words != self._said:
+            log.warning("%s", words)
+            self._said = words
 
     async def _take_over(self, name: str) -> None:
         """Learns what stands under a name of ours instead of what was expected there."""

@@ -114,7 +114,7 @@ def _says_the_same(before: dict[str, Any] | None, content: dict[str, Any]) -> bo
         return False
     old, new = before["metadata"], content["metadata"]
     return (
-        _plain(before["spec"]) == _plain(content["spec"])
+        timeless(before["spec"]) == timeless(content["spec"])
         and (old.get("labels") or {}).get(names.POOL_LABEL) == new["labels"][names.POOL_LABEL]
         and _owners(old) == _owners(new)
     )
@@ -124,7 +124,7 @@ def _owners(metadata: dict[str, Any]) -> list[str]:
     return [str(owner["uid"]) for owner in metadata.get("ownerReferences") or []]
 
 
-def _plain(spec: dict[str, Any]) -> dict[str, Any]:
+def timeless(spec: dict[str, Any]) -> dict[str, Any]:
     """Returns the spec without the times that the API server adds to taints."""
     devices = []
     for device in spec.get("devices") or []:

@@ -157,3 +157,15 @@ kubernetes.extender_ca = "/run/secrets/rgpu-extender/ca.crt"
 {{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" "extender" "secret" (dict "secretName" $root.Values.legacy.extender.tlsSecret))) -}}
 {{- end -}}
 {{- end -}}
+
+{{/* Gives a MutatingAdmissionPolicy or its binding the version that the cluster serves. Takes a list: the root, and the object. */}}
+{{- define "rgpu.mutating" -}}
+{{- $capabilities := (index . 0).Capabilities -}}
+{{- if semverCompare "<1.36.0-0" $capabilities.KubeVersion.Version -}}
+{{- $beta := "admissionregistration.k8s.io/v1beta1" -}}
+{{- if not ($capabilities.APIVersions.Has (printf "%s/MutatingAdmissionPolicy" $beta)) -}}
+{{- fail (printf "Kubernetes %s serves no MutatingAdmissionPolicy, by which pods wait for the manager: start kube-apiserver with --feature-gates=MutatingAdmissionPolicy=true --runtime-config=%s=true, upgrade to 1.36 or later, or do without (--set policies.placement=false)" $capabilities.KubeVersion.Version $beta) -}}
+{{- end -}}
+{{- $_ := set (index . 1) "apiVersion" $beta -}}
+{{- end -}}
+{{- end -}}
