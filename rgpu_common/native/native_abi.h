@@ -24,6 +24,10 @@ RGPU_ABI int rgpu_lease_page_valid(const void* page);
 RGPU_ABI int rgpu_lease_charge(void* page, uint32_t slot, uint64_t bytes);  // 1 charged, 0 refused
 // The same, but waits for memory that other sessions of the lease are giving back.
 RGPU_ABI int rgpu_lease_await_charge(void* page, uint32_t slot, uint64_t bytes);
+// As the two above together, but raises no peak: rgpu_lease_raise_peak does, once the device has
+// given the memory.
+RGPU_ABI int rgpu_lease_charge_before(void* page, uint32_t slot, uint64_t bytes);
+RGPU_ABI void rgpu_lease_raise_peak(void* page, uint32_t slot);
 // Waits likewise until the sessions of the lease may allocate so much. 1: they may. 0: they may
 // not.
 RGPU_ABI int rgpu_lease_await_room(void* page, uint32_t slot, uint64_t bytes);

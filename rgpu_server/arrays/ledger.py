@@ -30,6 +30,18 @@ class Ledger:
         charge = self._native.rgpu_lease_charge
         return size == 0 or bool(self._native.rgpu_lease_await_charge(*own) or charge(*own))
 
+    def charge_before(self, size: int) -> bool:
+        """As `charge`, before the device is asked: a peak counts the bytes from `raise_peak` on.
+        Who is refused then, or only asked whether there is room, releases them.
+        """
+        return size == 0 or bool(
+            self._native.rgpu_lease_charge_before(self._page, self._slot, size)
+        )
+
+    def raise_peak(self) -> None:
+        """What is charged is in use."""
+        self._native.rgpu_lease_raise_peak(self._page, self._slot)
+
     def await_room(self, size: int) -> bool:
         """Returns whether the sessions of the lease may allocate so much."""
         return bool(self._native.rgpu_lease_await_room(self._page, self._slot, size))
@@ -71,6 +83,8 @@ def native() -> Any:
     for name, result, arguments in (
         ("charge", ctypes.c_int, [page, u32, u64]),
         ("await_charge", ctypes.c_int, [page, u32, u64]),
+        ("charge_before", ctypes.c_int, [page, u32, u64]),
+        ("raise_peak", None, [page, u32]),
         ("await_room", ctypes.c_int, [page, u32, u64]),
         ("count", None, [page, u32, u64]),
         ("release", None, [page, u32, u64]),

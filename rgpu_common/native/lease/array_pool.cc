@@ -264,6 +264,7 @@ uint64_t ArrayPool::FromDriver(uint64_t bytes) {
     Release(page_, slot_, bytes);
     return 0;
   }
+  RaisePeak(page_, slot_);
   figures_.charged += bytes;
   return address;
 }
@@ -280,15 +281,15 @@ void ArrayPool::ToDriver(uint64_t address, uint64_t bytes) {
 }
 
 bool ArrayPool::Charge(uint64_t bytes) {
-  if (TryCharge(page_, slot_, bytes)) return true;
+  if (TryCharge(page_, slot_, bytes, Peak::kLater)) return true;
   TrimLocked();
   Publish();
   // The session has the device meanwhile, and pays for that time. The client asks for room before
   // most allocations, without the device, but it does not ask for what it has freed itself.
   const bool fits = bytes <= page_->memory_limit_bytes.load();
-  const auto charge = [&] { return TryCharge(page_, slot_, bytes); };
+  const auto charge = [&] { return TryCharge(page_, slot_, bytes, Peak::kLater); };
   if (fits && WaitForOthers(page_, slot_, charge)) return true;
-  return lease::Charge(page_, slot_, bytes);  // counts the refusal
+  return lease::Charge(page_, slot_, bytes, Peak::kLater);  // counts the refusal
 }
 
 void ArrayPool::TrimLocked() {
