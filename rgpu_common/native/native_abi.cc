@@ -32,14 +32,16 @@ int rgpu_lease_page_valid(const void* page) { return rgpu::lease::IsPage(AsPage(
 int rgpu_lease_charge(void* page, uint32_t slot, uint64_t bytes) {
   return rgpu::lease::Charge(AsPage(page), slot, bytes) ? 1 : 0;
 }
-int rgpu_lease_try_charge(void* page, uint32_t slot, uint64_t bytes) {
-  return rgpu::lease::TryCharge(AsPage(page), slot, bytes) ? 1 : 0;
-}
-int rgpu_lease_await_charge(void* page, uint32_t slot, uint64_t bytes) {
+int rgpu_lease_charge_before(void* page, uint32_t slot, uint64_t bytes) {
+  constexpr auto kLater = rgpu::lease::Peak::kLater;
   rgpu::lease::Page* lease = AsPage(page);
-  const auto charge = [&] { return rgpu::lease::TryCharge(lease, slot, bytes); };
+  const auto charge = [&] { return rgpu::lease::TryCharge(lease, slot, bytes, kLater); };
   const bool fits = bytes <= lease->memory_limit_bytes.load();
-  return fits && rgpu::lease::WaitForOthers(lease, slot, charge) ? 1 : 0;
+  if (fits && rgpu::lease::WaitForOthers(lease, slot, charge)) return 1;
+  return rgpu::lease::Charge(lease, slot, bytes, kLater) ? 1 : 0;  // counts the refusal
+}
+void rgpu_lease_raise_peak(void* page, uint32_t slot) {
+  rgpu::lease::RaisePeak(AsPage(page), slot);
 }
 int rgpu_lease_await_room(void* page, uint32_t slot, uint64_t bytes) {
   const rgpu::lease::Page* lease = AsPage(page);

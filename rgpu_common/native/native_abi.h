@@ -22,9 +22,10 @@ RGPU_ABI uint32_t rgpu_lease_slots(void);
 RGPU_ABI void rgpu_lease_page_init(void* page, uint64_t memory_limit_bytes);
 RGPU_ABI int rgpu_lease_page_valid(const void* page);
 RGPU_ABI int rgpu_lease_charge(void* page, uint32_t slot, uint64_t bytes);  // 1 charged, 0 refused
-RGPU_ABI int rgpu_lease_try_charge(void* page, uint32_t slot, uint64_t bytes);  // counts no refusal
-// The same, but waits for memory that other sessions of the lease are giving back.
-RGPU_ABI int rgpu_lease_await_charge(void* page, uint32_t slot, uint64_t bytes);
+// The same, but waits for memory that other sessions of the lease are giving back, and raises no
+// peak: rgpu_lease_raise_peak does, once the device has given the memory.
+RGPU_ABI int rgpu_lease_charge_before(void* page, uint32_t slot, uint64_t bytes);
+RGPU_ABI void rgpu_lease_raise_peak(void* page, uint32_t slot);
 // Waits likewise until the sessions of the lease may allocate so much. 1: they may. 0: they may
 // not.
 RGPU_ABI int rgpu_lease_await_room(void* page, uint32_t slot, uint64_t bytes);

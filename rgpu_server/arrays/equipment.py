@@ -164,7 +164,7 @@ class Loaded:
         from rgpu_server.arrays.kernels import Kernels
         from rgpu_server.arrays.memory import ArrayMemory
 
-        memory = ArrayMemory(page, setup.slot, device.functions(), ledger.charge)
+        memory = ArrayMemory(page, setup.slot, device.functions(), ledger.charge_before)
         memory.install()
         kernels = Kernels(device, memory, ledger, self._compiler, gate)
         return LeasedCupy(kernels, memory, ledger)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rgpu_common.parts import native_library
@@ -31,13 +31,28 @@ class Ledger:
 
     def charge(self, size: int) -> bool:
         """Charges so much as soon as the lease has room for it. False: nothing is charged."""
-        own = self._page, self._slot, size
-        if size == 0 or self._native.rgpu_lease_try_charge(*own):
-            return True
-        with nullcontext() if self._gate is None else self._gate.away():
-            # The second one counts the refusal.
-            charge = self._native.rgpu_lease_charge
-            return bool(self._native.rgpu_lease_await_charge(*own) or charge(*own))
+        charged = self.charge_before(size)
+        if charged:
+            self.raise_peak()
+        return charged
+
+    def charge_before(self, size: int) -> bool:
+        """As `charge`, before the device is asked: a peak counts the bytes from `raise_peak` on.
+        Who is refused then, or only asked whether there is room, releases them.
+        """
+        with self._waiting(size):
+            return size == 0 or bool(
+                self._native.rgpu_lease_charge_before(self._page, self._slot, size)
+            )
+
+    def _waiting(self, size: int) -> AbstractContextManager[None]:
+        """Gives the turn back for the time of a charge that has to wait for room."""
+        free = self.limit - int(self._native.rgpu_lease_charged(self._page))
+        return nullcontext() if self._gate is None or size <= free else self._gate.away()
+
+    def raise_peak(self) -> None:
+        """What is charged is in use."""
+        self._native.rgpu_lease_raise_peak(self._page, self._slot)
 
     def await_room(self, size: int) -> bool:
         """Returns whether the sessions of the lease may allocate so much."""
@@ -79,12 +94,13 @@ def native() -> Any:
     page, u32, u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
     for name, result, arguments in (
         ("charge", ctypes.c_int, [page, u32, u64]),
-        ("try_charge", ctypes.c_int, [page, u32, u64]),
-        ("await_charge", ctypes.c_int, [page, u32, u64]),
+        ("charge_before", ctypes.c_int, [page, u32, u64]),
+        ("raise_peak", None, [page, u32]),
         ("await_room", ctypes.c_int, [page, u32, u64]),
         ("count", None, [page, u32, u64]),
         ("release", None, [page, u32, u64]),
         ("used", u64, [page]),
+        ("charged", u64, [page]),
         ("slot_charged", u64, [page, u32]),
         ("limit", u64, [page]),
     ):

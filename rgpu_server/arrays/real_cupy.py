@@ -33,13 +33,14 @@ class ChargedSegments:
         Raises:
             CUDARuntimeError: the lease or the device has no room.
         """
-        if not self._ledger.charge(size):
+        if not self._ledger.charge_before(size):
             raise self._runtime.CUDARuntimeError(_OUT_OF_MEMORY)
         try:
             address = int(self._runtime.malloc(size))
         except BaseException:
             self._ledger.release(size)
             raise
+        self._ledger.raise_peak()
         self._sizes[address] = size
         return address
 

@@ -30,6 +30,9 @@ class Ledger(Protocol):
     def charge(self, size: int) -> bool:
         """Takes `size` bytes. Returns False, and takes nothing, if the lease has no room."""
 
+    def charge_before(self, size: int) -> bool:
+        """As `charge`, for bytes that are released again at once: no peak counts them."""
+
     def release(self, size: int) -> None:
         """Gives `size` bytes back."""
 
@@ -58,14 +61,14 @@ class Accounts:
         Raises:
             torch.OutOfMemoryError: it has none.
         """
-        if not self._ledger.charge(size):
+        if not self._ledger.charge_before(size):
             raise self.full(size)
         self._ledger.release(size)
 
     def room(self, size: int, beside: int) -> int:
         """See `Library.room`."""
         if size:
-            if not self._ledger.charge(size + beside):
+            if not self._ledger.charge_before(size + beside):
                 raise self.full(size)
             self._ledger.release(size + beside)
         return self._ledger.room

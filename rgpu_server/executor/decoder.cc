@@ -226,6 +226,7 @@ void Decoder::FindPlace(const OpcodeInfo& info, Command* command, Piece* piece) 
 void Decoder::HandlePosted(const OpcodeInfo& info, Command& command, Lock& lock) {
   if (executor_.sticky() != CUDA_SUCCESS) return;
   const CUresult result = Dispatch(executor_, command, nullptr);
+  executor_.ledger().Settle();
   if (result == CUDA_SUCCESS || result == kDropped) return;
   if (result == kMalformed) {
     lock.unlock();
@@ -265,6 +266,7 @@ CUresult Decoder::RunCall(const OpcodeInfo& info, const Command& command, wire::
   const bool execute = deferred == CUDA_SUCCESS || info.destroys || info.drains;
   CUresult status = CUDA_SUCCESS;
   if (execute) status = MayRun(info) ? Dispatch(executor_, command, reply) : TooManyCalls();
+  executor_.ledger().Settle();
   if (deferred != CUDA_SUCCESS && status != kMalformed) status = deferred;
   if (IsSticky(status)) executor_.Check(status, command.header.context);
   executor_.HandOverNotices();

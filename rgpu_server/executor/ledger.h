@@ -13,12 +13,30 @@ class Ledger {
   Ledger(lease::Page* page, uint32_t slot) : page_(page), slot_(slot) {}
 
   // Returns false if the lease's limit would be exceeded; nothing is charged then.
-  bool TryCharge(uint64_t bytes) { return bytes == 0 || lease::TryCharge(page_, slot_, bytes); }
+  bool TryCharge(uint64_t bytes) {
+    return bytes == 0 || Grown(lease::TryCharge(page_, slot_, bytes, lease::Peak::kLater));
+  }
   // The same, but counts a refusal in the program's statistics.
-  bool Charge(uint64_t bytes) { return bytes == 0 || lease::Charge(page_, slot_, bytes); }
+  bool Charge(uint64_t bytes) {
+    return bytes == 0 || Grown(lease::Charge(page_, slot_, bytes, lease::Peak::kLater));
+  }
   // Charges for memory that the device has given already, even above the limit. The lease then gets
   // nothing new until it is below the limit again.
-  void Count(uint64_t bytes) { lease::Count(page_, slot_, bytes); }
+  void Count(uint64_t bytes) {
+    lease::Count(page_, slot_, bytes, lease::Peak::kLater);
+    Grown(true);
+  }
+  // Raises the peak after a command. Not with each charge: what is charged before the device is
+  // asked, and then refused, was never used.
+  void Settle() {
+    if (grown_.exchange(false, std::memory_order_relaxed)) {
+      lease::RaisePeak(page_, slot_, refused_.load(std::memory_order_relaxed));
+    }
+  }
+  // Adds (subtracts) bytes that are charged, because a pool holds them until it is trimmed,
+  // although their allocation was refused. They are in no peak.
+  void AddRefused(uint64_t bytes) { refused_.fetch_add(bytes, std::memory_order_relaxed); }
+  void SubRefused(uint64_t bytes) { refused_.fetch_sub(bytes, std::memory_order_relaxed); }
   // Changes the charge for something that the device holds from `before` to `after`.
   void Correct(uint64_t before, uint64_t after) {
     if (after > before) Count(after - before);
@@ -35,7 +53,9 @@ class Ledger {
   uint64_t patience_with_others() const { return lease::PatienceWithOthers(page_, slot_); }
   // The credit that this session has and has not used is charged to it. Others of the lease may ask
   // for it.
-  void SetCredit(uint64_t bytes) { lease::SetCredit(page_, slot_, bytes); }
+  void SetCredit(uint64_t bytes) {
+    lease::SetCredit(page_, slot_, bytes, refused_.load(std::memory_order_relaxed));
+  }
   bool OthersHaveCredit() const { return lease::CreditOfOthers(page_, slot_) != 0; }
   void AskOthers(uint32_t pass) { lease::AskOthers(page_, slot_, pass); }
   uint32_t credit_wanted() const { return lease::CreditWanted(page_); }
@@ -63,6 +83,10 @@ class Ledger {
   }
 
  private:
+  bool Grown(bool charged) {
+    if (charged) grown_.store(true, std::memory_order_relaxed);
+    return charged;
+  }
   lease::Slot& slot() { return page_->slots[slot_]; }
   // Only this worker writes its slot.
   static void Add(std::atomic<uint64_t>* counter, uint64_t value) {
@@ -72,6 +96,8 @@ class Ledger {
   lease::Page* page_;
   uint32_t slot_;
   uint64_t freeing_ = 0;
+  std::atomic<bool> grown_{false};  // charged since Settle
+  std::atomic<uint64_t> refused_{0};
   uint32_t compiling_ = 0;  // nesting depth; guarded by the executor's lock
 };
 

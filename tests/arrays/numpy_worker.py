@@ -153,7 +153,7 @@ def serve() -> None:
     device = Device(device_library)
     gate = Turns(page, slot, signal, EventClock(device) if "--events" in sys.argv else None)
     ledger = Ledger(page, slot, gate)
-    memory = ArrayMemory(page, slot, device.functions(), ledger.charge)
+    memory = ArrayMemory(page, slot, device.functions(), ledger.charge_before)
     memory.install()
     use_threads(2)
     set_ceiling(1 << 30)

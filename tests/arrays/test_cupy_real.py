@@ -173,12 +173,15 @@ class Books:
     """A ledger of so many bytes."""
 
     def __init__(self, limit: int) -> None:
-        self.limit, self.used = limit, 0
+        self.limit, self.used, self.peak = limit, 0, 0
 
-    def charge(self, size: int) -> bool:
+    def charge_before(self, size: int) -> bool:
         fits = self.used + size <= self.limit
         self.used += size if fits else 0
         return fits
+
+    def raise_peak(self) -> None:
+        self.peak = max(self.peak, self.used)
 
     def release(self, size: int) -> None:
         self.used -= size
@@ -203,6 +206,6 @@ def test_a_segment_is_charged_before_the_device_is_asked() -> None:
     assert (books.used, asked) == (80, [80])
     with pytest.raises(Refused, match="full"):
         segments.malloc(7, 0)
-    assert books.used == 80
+    assert (books.used, books.peak) == (80, 80), "what was refused was never used"
     segments.free(address, 0)
     assert books.used == 0

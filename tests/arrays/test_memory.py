@@ -57,6 +57,18 @@ def test_the_ledger_charges_up_to_the_limit(ledger: Ledger, page: LeasePage) -> 
     assert ledger.used == 0
 
 
+def test_what_was_only_asked_for_is_in_no_peak(ledger: Ledger, page: LeasePage) -> None:
+    assert ledger.charge(LIMIT // 4)
+    assert ledger.charge_before(LIMIT // 2)
+    ledger.release(LIMIT // 2)
+    assert not ledger.charge_before(LIMIT)
+    assert page.read(0).peak_bytes == LIMIT // 4
+    assert page.read(0).refused == 1
+    assert ledger.charge_before(LIMIT // 2)
+    ledger.raise_peak()
+    assert page.read(0).peak_bytes == 3 * (LIMIT // 4)
+
+
 def test_what_a_block_is_charged() -> None:
     charged = [
         ArrayMemory.charge_of(size) for size in (0, 1, 64, 65, 513, 641, 1025, 65_536, 65_537)

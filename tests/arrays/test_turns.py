@@ -239,7 +239,7 @@ def charged(address: int, ledger: Ledger) -> bool:
 
 def made(address: int, ledger: Ledger) -> bool:
     """NumPy asks for memory in the middle of an operation."""
-    memory = ArrayMemory(address, 0, None, ledger.charge)
+    memory = ArrayMemory(address, 0, None, ledger.charge_before)
     try:
         with memory.installed():
             return bool(np.empty(MIB, np.uint8).size)

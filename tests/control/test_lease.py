@@ -91,6 +91,38 @@ def test_a_claim_serves_programs_and_leaves_this_process_as_it_is(
     assert repr(lease).endswith(f"lease {lease.key}, closed>")
 
 
+# A program that allocates from the device's pool until it is refused, and waits for a line. The pool
+# holds a little more than was asked for.
+FILLS = """
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+context, memory = ctypes.c_void_p(), ctypes.c_uint64()
+assert cuda.cuInit(0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+count = 0
+while (status := cuda.cuMemAllocAsync(ctypes.byref(memory), ctypes.c_size_t(int(sys.argv[1])), None)) == 0:
+    count += 1
+print(status, count, flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("size", [MIB + 4096, MIB // 3, 3 * MIB + 17])
+def test_what_a_lease_was_refused_is_not_in_its_peak(address: str, size: int) -> None:
+    with rgpu_client.claim(address, memory="8MiB") as lease, subprocess.Popen(
+        [sys.executable, "-c", FILLS, str(size)], env=lease.environment(), cwd="/", text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as program:  # fmt: skip
+        assert program.stdout is not None
+        status, count = map(int, program.stdout.readline().split())
+        assert status == 2  # CUDA_ERROR_OUT_OF_MEMORY
+        used = lease.usage()
+        assert used.refused_allocations
+        assert count * size <= used.memory_peak_bytes <= 8 * MIB
+        program.communicate("\n", timeout=60)
+
+
 def test_two_claims_have_their_own_variables(address: str) -> None:
     base = {"PATH": "/bin", "LD_LIBRARY_PATH": "/lib/own", "RGPU_MEMORY": "7GiB"}
     with rgpu_client.claim(address, memory=MIB) as one, rgpu_client.claim(address) as two:

@@ -23,6 +23,8 @@ class Quota:
         self._left -= size
         return True
 
+    charge_before = charge
+
     def release(self, size: int) -> None:
         self._left += size
 

@@ -60,6 +60,28 @@ TEST(lease, charges_up_to_the_limit) {
   CHECK(!Charge(page.get(), 0, 1));
 }
 
+TEST(lease, what_is_refused_after_it_was_charged_is_in_no_peak) {
+  const SharedPage page(1000);
+  CHECK(TryCharge(page.get(), 0, 300, Peak::kLater));
+  CHECK_EQ(page->slots[0].peak_bytes.load(), 0U);
+  RaisePeak(page.get(), 0);  // the device has given it
+  CHECK_EQ(page->slots[0].peak_bytes.load(), 300U);
+  CHECK(Charge(page.get(), 0, 600, Peak::kLater));
+  Release(page.get(), 0, 600);  // the device has refused it
+  RaisePeak(page.get(), 0);
+  CHECK_EQ(page->slots[0].peak_bytes.load(), 300U);
+  // A pool has grown past the limit: it holds the bytes until it is trimmed.
+  Count(page.get(), 0, 900, Peak::kLater);
+  RaisePeak(page.get(), 0, 900);
+  SetCredit(page.get(), 0, 0, 900);
+  CHECK_EQ(page->slots[0].peak_bytes.load(), 300U);
+  RaisePeak(page.get(), 0, UINT64_MAX);
+  RaisePeak(page.get(), kSlots);
+  CHECK_EQ(page->slots[0].peak_bytes.load(), 300U);
+  CHECK(!Charge(page.get(), 0, 1, Peak::kLater));
+  CHECK_EQ(page->slots[0].refused.load(), 1U);
+}
+
 TEST(lease, credit_is_charged_and_not_allocated) {
   const SharedPage page(1000);
   SetCredit(page.get(), 0, 300);  // shown before it is charged

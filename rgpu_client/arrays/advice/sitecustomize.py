@@ -39,7 +39,7 @@ def _shown(kind: type[BaseException], error: BaseException, trace: TracebackType
         _say(str(error))
         return
     _show(kind, error, trace)
-    if "CUDA" in str(error) and _lacks_cuda():
+    if _lacks_cuda() and "CUDA" in str(error):
         _say(_of_torch("this PyTorch is built without CUDA"))
 
 

@@ -264,6 +264,7 @@ uint64_t ArrayPool::FromDriver(uint64_t bytes) {
     Release(page_, slot_, bytes);
     return 0;
   }
+  RaisePeak(page_, slot_);
   figures_.charged += bytes;
   return address;
 }
@@ -280,10 +281,11 @@ void ArrayPool::ToDriver(uint64_t address, uint64_t bytes) {
 }
 
 bool ArrayPool::Charge(uint64_t bytes) {
-  if (TryCharge(page_, slot_, bytes)) return true;
+  if (TryCharge(page_, slot_, bytes, Peak::kLater)) return true;
   TrimLocked();
   Publish();
-  if (bytes > page_->memory_limit_bytes.load()) return lease::Charge(page_, slot_, bytes);
+  if (bytes > page_->memory_limit_bytes.load())
+    return lease::Charge(page_, slot_, bytes, Peak::kLater);
   mutex_.unlock();
   const bool charged = driver_.charge != nullptr ? driver_.charge(bytes) != 0 : AwaitCharge(bytes);
   mutex_.lock();
@@ -291,9 +293,9 @@ bool ArrayPool::Charge(uint64_t bytes) {
 }
 
 bool ArrayPool::AwaitCharge(uint64_t bytes) const {
-  const auto charge = [&] { return TryCharge(page_, slot_, bytes); };
+  const auto charge = [&] { return TryCharge(page_, slot_, bytes, Peak::kLater); };
   // The second one counts the refusal.
-  return WaitForOthers(page_, slot_, charge) || lease::Charge(page_, slot_, bytes);
+  return WaitForOthers(page_, slot_, charge) || lease::Charge(page_, slot_, bytes, Peak::kLater);
 }
 
 void ArrayPool::TrimLocked() {

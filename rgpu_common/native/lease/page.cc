@@ -100,14 +100,6 @@ uint64_t SteadySum(Read read) {
   return sum;
 }
 
-void RaisePeak(Page* page, uint32_t slot) {
-  Slot& own = page->slots[slot];
-  const uint64_t used = AllocatedBytes(own, page->credit_bytes[slot].load());
-  uint64_t peak = own.peak_bytes.load(std::memory_order_relaxed);
-  while (used > peak && !own.peak_bytes.compare_exchange_weak(peak, used)) {
-  }
-}
-
 uint32_t* FutexOf(const Page* page) {
   return reinterpret_cast<uint32_t*>(const_cast<std::atomic<uint32_t>*>(&page->credit_wanted));
 }
@@ -148,27 +140,37 @@ void UnmapPage(Page* page) { munmap(page, kPageBytes); }
 
 bool IsPage(const Page* page) { return page->magic == kPageMagic; }
 
-bool TryCharge(Page* page, uint32_t slot, uint64_t bytes) {
+void RaisePeak(Page* page, uint32_t slot, uint64_t refused) {
+  if (slot >= kSlots) return;
+  Slot& own = page->slots[slot];
+  const uint64_t allocated = AllocatedBytes(own, page->credit_bytes[slot].load());
+  const uint64_t used = allocated - std::min(allocated, refused);
+  uint64_t peak = own.peak_bytes.load(std::memory_order_relaxed);
+  while (used > peak && !own.peak_bytes.compare_exchange_weak(peak, used)) {
+  }
+}
+
+bool TryCharge(Page* page, uint32_t slot, uint64_t bytes, Peak peak) {
   if (slot >= kSlots) return false;
   const Lock lock(page);
   if (!lock.held()) return false;
   const uint64_t limit = page->memory_limit_bytes.load();
   const uint64_t used = Sum(page);
   if (used > limit || bytes > limit - used) return false;
-  Count(page, slot, bytes);
+  Count(page, slot, bytes, peak);
   return true;
 }
 
-bool Charge(Page* page, uint32_t slot, uint64_t bytes) {
-  if (TryCharge(page, slot, bytes)) return true;
+bool Charge(Page* page, uint32_t slot, uint64_t bytes, Peak peak) {
+  if (TryCharge(page, slot, bytes, peak)) return true;
   if (slot < kSlots) page->slots[slot].refused.fetch_add(1, std::memory_order_relaxed);
   return false;
 }
 
-void Count(Page* page, uint32_t slot, uint64_t bytes) {
+void Count(Page* page, uint32_t slot, uint64_t bytes, Peak peak) {
   if (slot >= kSlots) return;
   page->slots[slot].used_bytes.fetch_add(bytes);
-  RaisePeak(page, slot);
+  if (peak == Peak::kNow) RaisePeak(page, slot);
 }
 
 void Release(Page* page, uint32_t slot, uint64_t bytes) {
@@ -214,10 +216,10 @@ bool WaitForOthers(Page* page, uint32_t slot, const std::function<bool()>& enoug
   }
 }
 
-void SetCredit(Page* page, uint32_t slot, uint64_t bytes) {
+void SetCredit(Page* page, uint32_t slot, uint64_t bytes, uint64_t refused) {
   if (slot >= kSlots) return;
   page->credit_bytes[slot].store(bytes);
-  RaisePeak(page, slot);
+  RaisePeak(page, slot, refused);
 }
 
 uint64_t CreditOfOthers(const Page* page, uint32_t slot) {

@@ -108,12 +108,19 @@ bool IsPage(const Page* page);
 // atomic over all processes of the lease. A process that dies while it charges does not block the
 // others. If a process is stopped while it charges, the others wait for up to 2 s and are then
 // refused.
-bool TryCharge(Page* page, uint32_t slot, uint64_t bytes);
+//
+// kLater: who charges before it asks the device raises the peak by RaisePeak, once the device has
+// given the memory. Bytes that were refused are in no peak.
+enum class Peak : uint8_t { kNow, kLater };
+bool TryCharge(Page* page, uint32_t slot, uint64_t bytes, Peak peak = Peak::kNow);
 // Worker: the same, and counts a refusal in the slot.
-bool Charge(Page* page, uint32_t slot, uint64_t bytes);
+bool Charge(Page* page, uint32_t slot, uint64_t bytes, Peak peak = Peak::kNow);
+// Worker: raises the slot's peak to what it has allocated. refused: bytes of it that are still
+// charged although their allocation was refused.
+void RaisePeak(Page* page, uint32_t slot, uint64_t refused = 0);
 // Worker, and the daemon for exports: charges memory that the device has already given, even above
 // the limit.
-void Count(Page* page, uint32_t slot, uint64_t bytes);
+void Count(Page* page, uint32_t slot, uint64_t bytes, Peak peak = Peak::kNow);
 // Worker, and the daemon for exports: releases `bytes`, at most what is charged to the slot.
 void Release(Page* page, uint32_t slot, uint64_t bytes);
 // Worker: sets how many of its charged bytes will soon be free.
@@ -141,8 +148,9 @@ void AskOthers(Page* page, uint32_t slot, uint32_t pass);
 // Worker: waits until `enough` returns true, for as long as the others may give memory back, and
 // asks for their credit. Returns what `enough` returned last.
 bool WaitForOthers(Page* page, uint32_t slot, const std::function<bool()>& enough);
-// Worker: sets how many of its charged bytes are credit that the program has not used.
-void SetCredit(Page* page, uint32_t slot, uint64_t bytes);
+// Worker: sets how many of its charged bytes are credit that the program has not used. refused: as
+// in RaisePeak.
+void SetCredit(Page* page, uint32_t slot, uint64_t bytes, uint64_t refused = 0);
 // Worker: the sum of the credit of all slots but `slot`.
 uint64_t CreditOfOthers(const Page* page, uint32_t slot);
 // Daemon and worker: asks all workers of the lease to give their credit back.

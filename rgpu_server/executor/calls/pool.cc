@@ -71,11 +71,17 @@ CUresult Reuse(Executor& executor, const Target& target, const std::shared_ptr<P
   executor.memory().ReconcilePool(*pool);
   if (pool->charged_bytes <= before || ledger.used() <= ledger.limit()) return CUDA_SUCCESS;
   const Driver& driver = executor.driver();
+  const uint64_t grown = pool->charged_bytes - before;
+  ledger.AddRefused(grown);
   executor.order().Issue(*target.stream, {},
                          [&](CUstream stream) { return driver->cuMemFreeAsync(*dptr, stream); });
   executor.reaper().Add(
       target.context, [&driver, pool] { driver->cuMemPoolTrimTo(pool->handle, 0); },
-      [&executor, pool] { executor.memory().ReconcilePool(*pool); }, pool->charged_bytes - before);
+      [&executor, pool, grown] {
+        executor.memory().ReconcilePool(*pool);
+        executor.ledger().SubRefused(grown);
+      },
+      grown);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
