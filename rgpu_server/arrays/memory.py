@@ -62,8 +62,8 @@ class ArrayMemory:
             address: where the lease's page is mapped; it stays mapped until `close`.
             slot: the session's.
             device: None: memory of this process.
-            charge: charges the slot where that may have to wait, as `Ledger.charge_before`. NumPy calls
-                it in the middle of an operation. None: the pool waits itself.
+            charge: charges the slot where that may have to wait, as `Ledger.charge_before`. NumPy
+                calls it in the middle of an operation. None: the pool waits itself.
 
         Raises:
             ValueError: there is no such slot, or no thread can be made.
