@@ -112,7 +112,7 @@ def test_a_machine_that_has_everything_needs_no_flag() -> None:
         assert _get(where, "health") == "ok\n"
 
 
-@needs("root")
+@needs("root", "user-namespaces")
 def test_a_worker_in_a_user_namespace_is_not_root() -> None:
     """Without CAP_SYS_ADMIN, as in a container, the network is left by way of a user namespace."""
     words = ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
@@ -157,7 +157,7 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-@needs("root")
+@needs("root", "user-namespaces")
 @pytest.mark.parametrize("allowed", [False, True])
 def test_a_cuda_device_needs_a_server_that_can_give_workers_their_own_user(
     folder: Path, allowed: bool

@@ -50,7 +50,7 @@ def test_which_files_are_left(program: Path, tmp_path: Path, which: str) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 
-@needs("root")
+@needs("root", "user-namespaces")
 def test_a_user_of_its_own_where_a_container_has_fewer_users(tmp_path: Path) -> None:
     done = run(built("users", tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr

@@ -38,6 +38,7 @@ int main() {
     std::fflush(stdout);
     _exit(0);
   }
+  close(apart[1]);  // a child that may not do so ends, and is not waited for
   if (read(apart[0], &byte, 1) != 1) return 1;
   WriteMap(child, "uid_map");
   WriteMap(child, "gid_map");

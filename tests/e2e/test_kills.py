@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from helpers import clients
 from helpers.counts import count
+from helpers.ends import shared_files
 from helpers.proxy import CuttingProxy
 from helpers.server import Server
 from helpers.waiting import wait_until
@@ -80,7 +81,7 @@ def strike(random_source: random.Random, server: Server, proxy: CuttingProxy) ->
 @pytest.mark.timeout(300 + 6 * KILLS)
 def test_kills_leave_nothing_behind(tmp_path: Path) -> None:
     random_source = random.Random(20)
-    shared_before = set(os.listdir("/dev/shm"))
+    shared_before = shared_files()
     config = tmp_path / "rgpu.toml"
     config.write_text("[sessions]\nresume_grace_seconds = 0.5\n")
     with Server("--config", str(config)) as server:
@@ -101,4 +102,4 @@ def test_kills_leave_nothing_behind(tmp_path: Path) -> None:
         workers = server.children()
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
     # Others on this machine may use it meanwhile.
-    wait_until(lambda: set(os.listdir("/dev/shm")) <= shared_before)
+    wait_until(lambda: shared_files() <= shared_before)

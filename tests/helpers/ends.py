@@ -32,6 +32,8 @@ CRASHES = frozenset(
 )
 SANITIZERS_EXIT_CODE = 99  # tests/sanitize/run.py
 SECONDS = 60.0
+# How names in /dev/shm begin that rgpu and what it loads do not give.
+_OF_OTHERS = ("psm_", "sem.", "pymp-", "torch_", ".org.chromium.", ".com.google.")
 # What servers and compilers log of a process of theirs that a signal has ended.
 _LOGGED = re.compile(
     r"(?:process (?P<pid>\d+), was ended by|ended with|a job died:) (?P<name>SIG[A-Z]+)"
@@ -219,6 +221,13 @@ class _Started(subprocess.Popen):  # type: ignore[type-arg]
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         _Started.note(self)
+
+
+def shared_files() -> set[str]:
+    """Returns the files in /dev/shm, without those of browsers and of Python's multiprocessing:
+    whatever else runs on this machine may keep such files as long as it likes.
+    """
+    return {name for name in os.listdir("/dev/shm") if not name.startswith(_OF_OTHERS)}
 
 
 def descendants(pid: int) -> list[int]:

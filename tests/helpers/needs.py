@@ -132,13 +132,14 @@ def _chromium() -> bool:
     return bool(which("chromium") or which("chromium-browser"))
 
 
-def _namespaces() -> bool:
-    """Whether a process of this user can make the namespaces that a container has."""
-    kinds = ("--net", "--ipc", "--uts", "--pid", "--mount")
-    tried = subprocess.run(
-        ["unshare", *kinds, "--fork", "true"], capture_output=True, timeout=60, check=False
-    )
-    return tried.returncode == 0
+def _unshares(*kinds: str) -> Callable[[], bool]:
+    """Whether a process of this user can make these namespaces."""
+
+    def can() -> bool:
+        words = ["unshare", *kinds, "--fork", "true"]
+        return subprocess.run(words, capture_output=True, timeout=60, check=False).returncode == 0
+
+    return can
 
 
 def _built(name: str) -> Callable[[], bool]:
@@ -230,7 +231,10 @@ NEEDS = {
              lambda: os.geteuid() == 0),
         Need("namespaces", "`unshare` with the namespaces of a container",
              "this process may not make namespaces", "run pytest as root, in a container with --privileged",
-             _namespaces),
+             _unshares("--net", "--ipc", "--uts", "--pid", "--mount")),
+        Need("user-namespaces", "`unshare --user`", "this process may not make user namespaces",
+             "run pytest in no chroot, and in a container whose seccomp profile allows unshare",
+             _unshares("--user")),
         Need("tun", "`/dev/net/tun`", "there is no /dev/net/tun",
              "`modprobe tun`, or give the container --device /dev/net/tun",
              Path("/dev/net/tun").exists),

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from helpers.ends import shared_files
 from helpers.server import Server
 from helpers.waiting import wait_until
 
@@ -78,7 +79,7 @@ def nothing_is_left(server: Server, control: ControlClient) -> Iterator[None]:
         assert server.process is not None
         wait_until(lambda: not control.leases() and not control.sessions())
         wait_until(lambda: len(server.children()) == 2)  # warm ones
-        return descriptors(server.process.pid), descriptors(loop), len(os.listdir("/dev/shm"))
+        return descriptors(server.process.pid), descriptors(loop), len(shared_files())
 
     with tenants(server, {"lease_key": "first"}):
         pass

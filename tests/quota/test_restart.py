@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from helpers.ends import shared_files
 from helpers.figures import figures
 from helpers.server import Server
 from helpers.waiting import wait_until
@@ -45,9 +46,9 @@ if "rgpu_server.tokens" in sys.orig_argv:
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     """These servers end within their tests."""
-    shared = len(os.listdir("/dev/shm"))
+    shared = shared_files()
     yield
-    wait_until(lambda: len(os.listdir("/dev/shm")) <= shared)  # other tests may use it, too
+    wait_until(lambda: shared_files() <= shared)  # other tests may use it, too
 
 
 def show(runs: Sequence[Sequence[Run]], *marks: int) -> None:
