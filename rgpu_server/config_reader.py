@@ -15,6 +15,7 @@ from rgpu_common.keys import fill
 from rgpu_common.sharing import SharePolicy
 from rgpu_server.config import MIN_COMPILER_BYTES, ServerConfig
 from rgpu_server.config_kinds import parse_devices
+from rgpu_server.core.identity import Require
 from rgpu_server.core.model import DEFAULT_POOL, RefusedError
 from rgpu_server.core.shares import settle
 from rgpu_server.identity.access_tokens import default_tokens_file
@@ -53,7 +54,8 @@ def load_config(
         ]
         config = replace(config, devices=parse_devices(tuple(named)))
     reached = (*config.listen, *([config.web.listen] if config.web.listen else []))
-    if not config.insecure and not all(endpoint.loopback for endpoint in reached):
+    strict = config.identity.require is Require.ALWAYS
+    if not config.insecure and (strict or not all(endpoint.loopback for endpoint in reached)):
         config = replace(config, identity=with_default_tokens_file(config.identity, config.tls))
     _check_shares(config, wrong)
     _check_parts(config, wrong)

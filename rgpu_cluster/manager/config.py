@@ -15,6 +15,7 @@ from rgpu_common.errors import UsageError
 from rgpu_common.key_kinds import Choice, Flag, Integer, Seconds, Text
 from rgpu_common.keys import Option, fill, key, part
 from rgpu_server.config_kinds import Each, Listeners, MetricsAddress
+from rgpu_server.core.identity import Require
 from rgpu_server.identity.access_tokens import check_tenant, default_tokens_file
 from rgpu_server.identity.settings import Identity, Tls, with_default_tokens_file
 from rgpu_server.web.settings import Web, check_web
@@ -131,7 +132,9 @@ def load_manager_config(path: Path | None, said: Mapping[str, Any]) -> ManagerCo
         check_tenant(tenant)
     wide = [e for e in config.listen if not getattr(e, "loopback", True)]
     page = config.web.listen
-    if (wide or (page is not None and not page.loopback)) and not config.insecure:
+    strict = config.identity.require is Require.ALWAYS
+    reached = wide or (page is not None and not page.loopback)
+    if (reached or strict) and not config.insecure:
         identity = with_default_tokens_file(config.identity, config.tls)
         config = replace(config, identity=identity)
     if not config.listen:
@@ -176,6 +179,13 @@ def _check_callers(config: ManagerConfig, wide: Sequence[Endpoint]) -> None:
             f"asks: make access tokens (`rgpu token new nodes` and `rgpu token new TENANT` write "
             f"{default_tokens_file()}, which is then read), name another tokens file (--tokens "
             "FILE), listen on 127.0.0.1, or say --insecure if the network is trusted"
+        )
+    if config.identity.require is Require.ALWAYS and not known:
+        raise UsageError(
+            'identity.require = "always" lets nobody in, neither nodes nor tenants, because there '
+            "are no access tokens: make some (`rgpu token new nodes` and `rgpu token new TENANT` "
+            f"write {default_tokens_file()}, which is then read), or name another tokens file "
+            "(--tokens FILE)"
         )
 
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from rgpu_server.identity.access_tokens import AccessTokenRow
 
+# Servers that join a manager show its tokens, unless its `nodes.tenant` names another tenant.
+_NODES = "nodes"
+
 
 class TokenRow(TypedDict):
     """An access token. made, expires: seconds since 1970; expires: null if it has no end."""
@@ -122,13 +125,21 @@ def _new(path: Path, arguments: argparse.Namespace) -> int:
 
 
 def _next_steps(path: Path, arguments: argparse.Namespace) -> str:
-    """Which server takes the access token, and how a client shows it."""
+    """Who takes the access token, and how it is shown."""
     named = arguments.config
+    file = arguments.file or "FILE"
+    put = "" if arguments.file else "put it into a file there and "
+    if arguments.tenant.partition(":")[0] == _NODES:
+        return (
+            f"rgpu: the manager takes it: rgpu manager --listen 0.0.0.0:7710 --tokens {path}\n"
+            f"rgpu: a server that joins shows it: {put}start it by rgpu serve --join MANAGER "
+            f"--join-token {file}"
+        )
     option = f"--tokens {path}" if named is None else f"--config {named}"
     unasked = " (or without the option)" if path == default_tokens_file() else ""
     return (
         f"rgpu: the server takes it: rgpu serve --listen 0.0.0.0:7700 {option}{unasked}\n"
-        "rgpu: the client shows it: put it into a file there and set RGPU_TOKEN_FILE=FILE"
+        f"rgpu: the client shows it: {put}set RGPU_TOKEN_FILE={file}"
     )
 
 

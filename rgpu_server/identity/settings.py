@@ -59,7 +59,8 @@ class Identity:
         "identity.tokens", File(), "",
         "Clients on other machines show an access token of this file; `rgpu token` writes it.",
         option=Option("--tokens", "FILE"),
-        unset="none; the default file of `rgpu token` where other machines can reach the server",
+        unset="none; the default file of `rgpu token` where other machines can reach the server, "
+        'or `identity.require` is `"always"`',
     )  # fmt: skip
     operators: tuple[str, ...] = keys.key(
         "identity.operators", Operators(), (),

@@ -131,6 +131,18 @@ def test_a_quota_is_read_from_the_configuration(tmp_path: Path) -> None:
     assert config.tenants == {"ann": TenantQuota(2_500_000, 10 * GIB, borrow=True)}
 
 
+def test_a_manager_that_would_let_nobody_in_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rgpu_server.identity.settings.default_tokens_file", lambda: tmp_path / "t")
+    file = tmp_path / "manager.toml"
+    file.write_text('listen = ["127.0.0.1:7710"]\n[identity]\nrequire = "always"\n')
+    with pytest.raises(UsageError, match="lets nobody in, .*`rgpu token new nodes`"):
+        load_manager_config(file, {})
+    (tmp_path / "t").write_text("")
+    assert load_manager_config(file, {}).identity.tokens == str(tmp_path / "t")
+
+
 @pytest.mark.parametrize("text", ["[tenants.ann]\nshare = -1\n", "[tenants.ann]\nshares = 1\n"])
 def test_a_wrong_quota_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "manager.toml"

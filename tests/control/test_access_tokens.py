@@ -61,6 +61,17 @@ def test_a_new_access_token_says_which_server_takes_it(
     assert f" --tokens {path} (or without the option)\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("tenant", ["nodes", "nodes:gpu1"])
+def test_an_access_token_of_servers_is_for_a_manager(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], tenant: str
+) -> None:
+    path, file = tmp_path / "tokens.toml", tmp_path / "nodes.token"
+    assert command(path, "new", tenant, "--file", str(file)) == 0
+    said = capsys.readouterr().err
+    assert f"rgpu manager --listen 0.0.0.0:7710 --tokens {path}\n" in said
+    assert f"start it by rgpu serve --join MANAGER --join-token {file}\n" in said
+
+
 def test_a_configuration_file_names_the_tokens_file_beside_it(tmp_path: Path) -> None:
     config = tmp_path / "rgpu.toml"
     config.write_text("[identity]\ntokens = 'tokens.toml'\n")
