@@ -244,8 +244,9 @@ def _run(arguments: argparse.Namespace) -> int:
             _choose(arguments, server, where)
         elif where.given:
             raise UsageError(
-                "these options are for a cluster: name its manager (--manager or RGPU_MANAGER), or "
-                "several servers (--server a:7700,b:7700)"
+                f"{' and '.join(where.named)} {'is' if len(where.named) == 1 else 'are'} for a "
+                "cluster: name its manager (--manager or RGPU_MANAGER), or several servers "
+                "(--server a:7700,b:7700); `--device 0,1` takes two devices of one server"
             )
         environment = _environment(arguments)
         if arguments.hold:

@@ -71,11 +71,18 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}{self._meant(message)}; see `{self.prog} --help`")
 
     def _meant(self, message: str) -> str:
-        """Returns a question for an unknown option that is nearly a known one; else ""."""
+        """Returns what an unknown option is called here, or a question if it is nearly a known one;
+        else "".
+        """
         if not message.startswith(_UNKNOWN):
             return ""
+        from rgpu_common.help_pages import OPTIONS_HERE
+
+        here = OPTIONS_HERE.get(self.prog, {})
         unknown = [word.partition("=")[0] for word in message.removeprefix(_UNKNOWN).split()]
         for word in unknown:
+            if word in here:
+                return f" ({here[word]})"
             meant = _meant(word, self._options()) if word.startswith("--") else ""
             if meant:
                 return meant
@@ -211,11 +218,9 @@ def _dispatch(arguments: list[str]) -> int:
         here = CALLED_HERE.get(arguments[0])
         if here is not None:
             raise UsageError(f"there is no command {arguments[0]!r}; here it is {here}")
-        found = _all_commands()
-        known = ", ".join(sorted(found))
+        meant = _meant(arguments[0], ("help", *_all_commands()))
         raise UsageError(
-            f"there is no command {arguments[0]!r}{_meant(arguments[0], found)}; there are: "
-            f"{known or 'none'}"
+            f"there is no command {arguments[0]!r}{meant}; `rgpu --help` shows all of them"
         )
     command = _load(arguments[0], place)
     parsed = parser_of(command).parse_args(arguments[1:])

@@ -68,20 +68,55 @@ GROUPS = {
 # What other programs call what is meant, and what it is called here.
 CALLED_HERE = {
     **dict.fromkeys(("kill", "stop", "rm", "delete", "scancel", "end"), "`rgpu cancel NAME`"),
-    **dict.fromkeys(("queue", "squeue", "jobs", "list", "ls"),
+    **dict.fromkeys(("queue", "squeue", "jobs", "list", "ls", "get"),
                     "`rgpu ps`, and `rgpu pool` for what a cluster has"),
-    **dict.fromkeys(("submit", "sbatch", "srun", "exec", "start"),
+    **dict.fromkeys(("submit", "sbatch", "srun", "salloc", "exec", "start", "create", "apply",
+                     "job", "shell", "bash"),
                     "`rgpu run -- PROGRAM`, and `rgpu run --detach -- PROGRAM` in the background"),
     **dict.fromkeys(("status", "info", "health"),
                     "`rgpu ps` for what runs, `rgpu doctor` for what is wrong"),
     **dict.fromkeys(("nodes", "sinfo", "node", "cards", "gpus"), "`rgpu pool`, or `rgpu devices`"),
     **dict.fromkeys(("describe", "inspect", "why"), "`rgpu explain NAME`"),
     **dict.fromkeys(("nvidia-smi", "nvtop", "stats"), "`rgpu smi`, or `rgpu top` for all leases"),
+    **dict.fromkeys(("sacct", "history"), "`rgpu ps --all`"),
+    **dict.fromkeys(("monitor", "dashboard", "web", "ui"),
+                    "`rgpu top`, or the page of a server (`rgpu help web-page`)"),
+    **dict.fromkeys(("suspend", "hold", "pause"), "`rgpu lease pause NAME`"),
+    **dict.fromkeys(("resume", "unpause"), "`rgpu lease resume NAME`"),
+    **dict.fromkeys(("config", "configure"), "`rgpu help server`: it lists the keys of the file"),
+    **dict.fromkeys(("up", "daemon"), "`rgpu serve`"),
+    **dict.fromkeys(("down", "shutdown"), "`rgpu drain`, and then SIGTERM to the server"),
     **dict.fromkeys(("cordon",), "`rgpu drain`"),
     **dict.fromkeys(("uncordon",), "`rgpu undrain`"),
     **dict.fromkeys(("events", "log", "tail"), "`rgpu logs`, or `rgpu pool --events`"),
     **dict.fromkeys(("version",), "`rgpu --version`"),
     **dict.fromkeys(("login", "auth"), "`rgpu token new TENANT`, on the server"),
+}  # fmt: skip
+_NO_NODE = "RGPU_NODE names the program's own node, and --near and --local keep it there"
+# The same for options of a command.
+OPTIONS_HERE = {
+    "rgpu run": {
+        **dict.fromkeys(("-d", "--background"), "here it is --detach"),
+        **dict.fromkeys(("-G", "--gpus", "--gres", "--gpus-per-node", "--num-gpus"),
+                        "here it is --cards; --share says how much of each"),
+        **dict.fromkeys(("-m", "--mem"), "here it is --memory, of the card"),
+        **dict.fromkeys(("-n", "-J", "--job-name"), "here it is --name"),
+        **dict.fromkeys(("-p", "--partition", "--queue"), "here it is --pool"),
+        **dict.fromkeys(("-C", "--constraint"), "here it is --model"),
+        **dict.fromkeys(("-w", "--node", "--nodelist", "--nodename"), _NO_NODE),
+        **dict.fromkeys(("-t", "--time", "--timeout"),
+                        "a run has no time limit: `rgpu run -- timeout 1h PROGRAM` ends it"),
+        **dict.fromkeys(("-e", "--env"),
+                        "the program has this environment: write A=B before `rgpu run`"),
+        **dict.fromkeys(("-i", "-it", "-ti", "--tty", "--interactive"),
+                        "the program has this terminal: leave it out"),
+        **dict.fromkeys(("--rm",), "nothing is left of a run: leave it out"),
+    },
+    "rgpu smi": {
+        "-L": "here it is `rgpu devices`",
+        **dict.fromkeys(("-l", "--loop"), "here it is `rgpu top`"),
+        **dict.fromkeys(("-q", "--query-gpu"), "here it is --json"),
+    },
 }  # fmt: skip
 _FOLDER = "help"
 # Images, and comments for those who run the pages' commands.

@@ -17,6 +17,16 @@ MAX_LABEL = 63
 MAX_GANG = 1024
 REACHES = ("passthrough", "local", "near", "any")
 PLACES = ("node", "rack", "zone")
+# Fields of `Wanted` whose options have other names.
+_OPTIONS = {
+    "exclusion": "--exclusive-label",
+    "max_slowdown_ppm": "--max-slowdown",
+    "gang_size": "--gang",
+    "least_ppm": "--min-share",
+    "least_bytes": "--min-memory",
+    "across": "--across-nodes",
+    "max_per": "--max-per-node, --max-per-rack or --max-per-zone",
+}
 
 
 class Wanted(NamedTuple):
@@ -49,6 +59,21 @@ class Wanted(NamedTuple):
     def labelled(self) -> bool:
         """True if it says something about the neighbours on a card."""
         return bool(self.affinity or self.anti_affinity or self.exclusion)
+
+    @property
+    def named(self) -> list[str]:
+        """Returns the options that differ from their defaults."""
+        differing = [
+            name
+            for name, mine, usual in zip(self._fields, self, Wanted(), strict=True)
+            if mine != usual
+        ]
+        words = {"reach": f"--{'whole --local' if self.reach == 'passthrough' else self.reach}"}
+        found = [
+            words.get(name) or _OPTIONS.get(name) or f"--{name.replace('_', '-')}"
+            for name in differing
+        ]
+        return list(dict.fromkeys(found))
 
     @property
     def given(self) -> bool:

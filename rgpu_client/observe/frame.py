@@ -181,7 +181,7 @@ def _device(label: str, device: DeviceNow, view: View) -> str:
 
 def _table(nows: Nows, view: View, room: int) -> list[str]:
     if not any(now.leases for now in nows.values()):
-        return [view.ink.paint("no leases yet: `rgpu run -- PROGRAM` makes one", "dim")]
+        return [view.ink.paint("you see no lease: `rgpu run -- PROGRAM` makes one", "dim")]
     rows = sorted(_leases(nows), key=lambda row: (SORTS[view.sort](row[1]), row[0]))
     names = _names(rows, view, nodes="" not in nows)
     gap = 2 if view.width >= _WIDE else 1

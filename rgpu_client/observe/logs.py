@@ -74,8 +74,8 @@ def _logs(arguments: argparse.Namespace) -> int:
     code = answers.complain()
     if lease and not logs:
         raise ServerError(
-            f"there is no log of a lease {lease!r}; `rgpu lease list` shows which leases there "
-            "are, and `rgpu logs` what happened to all of yours"
+            f"there is no log of a lease {lease!r}: `rgpu ps --all` shows runs, `rgpu lease "
+            "list` leases, and `rgpu logs` what happened to all of yours"
         )
     _check_one(logs, lease)
     if arguments.follow:

@@ -41,9 +41,9 @@ def _run(arguments: argparse.Namespace) -> int:
         listener = listen(endpoint.path)
     except OSError as error:
         raise cannot_listen(endpoint, error) from None
-    # Programs see a local socket, and would not ask for resumption over one without RGPU_RESUME.
-    print(f"rgpu: set RGPU_SERVER={endpoint} RGPU_RESUME=1 to reach {server}", flush=True)
     try:
+        # Programs see a local socket, and would not ask for resumption over one by themselves.
+        print(f"rgpu: set RGPU_SERVER={endpoint} RGPU_RESUME=1 to reach {server}", flush=True)
         run(server, listener)
     finally:
         with contextlib.suppress(OSError):  # the socket was removed already

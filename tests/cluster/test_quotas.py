@@ -137,7 +137,7 @@ def test_a_manager_that_would_let_nobody_in_is_refused(
     monkeypatch.setattr("rgpu_server.identity.settings.default_tokens_file", lambda: tmp_path / "t")
     file = tmp_path / "manager.toml"
     file.write_text('listen = ["127.0.0.1:7710"]\n[identity]\nrequire = "always"\n')
-    with pytest.raises(UsageError, match="lets nobody in, .*`rgpu token new nodes`"):
+    with pytest.raises(UsageError, match=r"lets nobody in, .*`rgpu token new nodes`"):
         load_manager_config(file, {})
     (tmp_path / "t").write_text("")
     assert load_manager_config(file, {}).identity.tokens == str(tmp_path / "t")

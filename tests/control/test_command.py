@@ -22,8 +22,8 @@ from helpers.ports import free_port
 
 from rgpu_common import command as rgpu_command
 from rgpu_common import ending, version_line
-from rgpu_common.command import all_commands, grouped
-from rgpu_common.help_pages import CALLED_HERE, GROUPS
+from rgpu_common.command import all_commands, grouped, parser_of
+from rgpu_common.help_pages import CALLED_HERE, GROUPS, OPTIONS_HERE
 
 RGPU = str(Path(sys.executable).parent / "rgpu")
 COMMANDS = ["demo", "devices", "drain", "lease", "probe", "ps", "run", "serve", "tenants", "trace"]
@@ -63,7 +63,16 @@ def test_each_command_is_in_one_group_and_each_hint_names_one() -> None:
     assert grouped([*known, "foreign"])["others"] == ["agent", "completion", "foreign"]
     assert not set(CALLED_HERE) & {*known, "help"}
     named = {found for said in CALLED_HERE.values() for found in re.findall(r"`rgpu (\w+)", said)}
-    assert named <= known
+    assert named <= {*known, "help"}
+
+
+def test_each_hint_about_an_option_names_one_and_is_about_none() -> None:
+    for command, hints in OPTIONS_HERE.items():
+        (found,) = (one for one in all_commands() if f"rgpu {one.name}" == command)
+        options = set(parser_of(found)._option_string_actions)
+        assert not options & set(hints)
+        named = {word for said in hints.values() for word in re.findall(r"--[a-z]+", said)}
+        assert named <= options
 
 
 def test_the_version_names_the_protocol_and_the_build() -> None:
@@ -112,12 +121,20 @@ def test_help_of_serve_names_the_addresses_that_are_taken() -> None:
         (
             ("zzz",),
             2,
-            "there is no command 'zzz'; there are: agent, agent-node, attach, cancel",
+            "there is no command 'zzz'; `rgpu --help` shows all of them",
         ),
         (("kill", "x"), 2, "there is no command 'kill'; here it is `rgpu cancel NAME`"),
         (("squeue",), 2, "here it is `rgpu ps`"),
         (("version",), 2, "here it is `rgpu --version`"),
-        (("serv",), 2, "there is no command 'serv' (did you mean serve?); there are: agent"),
+        (("serv",), 2, "there is no command 'serv' (did you mean serve?); `rgpu --help`"),
+        (
+            ("run", "--gres=gpu:1", "--", "true"),
+            2,
+            "--gres=gpu:1 (here it is --cards; --share says",
+        ),
+        (("run", "-it", "--", "true"), 2, "-it (the program has this terminal: leave it out)"),
+        (("smi", "-L"), 2, "-L (here it is `rgpu devices`); see `rgpu smi --help`"),
+        (("run", "--cards", "2", "--server", "a:1", "--", "true"), 2, "--cards is for a cluster"),
         (("ps", "--server", "a:b"), 2, "--server: 'a:b' is not an address"),
         (("run", "--device", "cuda:0", "--", "true"), 2, "--device: 'cuda:0' is not a device"),
         (("run", "--weight", "lots", "--", "true"), 2, "a weight is a whole number from 1 to 1000"),

@@ -234,7 +234,7 @@ def test_the_command() -> None:
         assert "no log of a lease 'jo'" in rgpu("logs", "jo", *where).stderr, "of job-2, perhaps"
         unknown = rgpu("logs", "nope", *where)
         assert unknown.returncode == 1
-        assert "there is no log of a lease 'nope'; `rgpu lease list`" in unknown.stderr
+        assert "there is no log of a lease 'nope': `rgpu ps --all`" in unknown.stderr
         followed: list[str] = []
         following = threading.Thread(
             target=lambda: followed.append(rgpu("logs", "job", "-f", "--json", *where).stdout)
