@@ -63,8 +63,8 @@ def devices(server: str | None = None) -> list[Device]:
     from rgpu_client.control import ControlClient
 
     try:
-        explicit = is_explicit(server or os.environ.get("RGPU_SERVER", ""))
         where = configured_server(server, os.environ)
+        explicit = is_explicit(server or os.environ.get("RGPU_SERVER", ""))
         with ControlClient(where, explicit=explicit) as client:
             answer = client.devices()
     except RgpuError as error:

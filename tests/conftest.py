@@ -114,12 +114,12 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     """
     gc.disable()
     worker = getattr(session.config, "workerinput", None)
-    if worker is not None and [Path(one).resolve() for one in session.config.args] == [
-        ROOT / "tests"
-    ]:
-        left_out = {Path(one).resolve() for one in session.config.getoption("ignore") or ()}
+    asked = [session.config.invocation_params.dir / one for one in session.config.args]
+    left_out = {Path(one).resolve() for one in session.config.getoption("ignore") or ()}
+    found = [one for one in folders(ROOT / "tests") if one not in left_out]
+    if worker is not None and found and asked == [ROOT / "tests"]:
         session.config.args[:] = in_turn(
-            [one for one in folders() if one not in left_out],
+            found,
             int(worker["workerid"].removeprefix("gw")), int(worker["workercount"]),
         )  # fmt: skip
     try:

@@ -62,11 +62,11 @@ def test_what_was_only_asked_for_is_in_no_peak(ledger: Ledger, page: LeasePage) 
     assert ledger.charge_before(LIMIT // 2)
     ledger.release(LIMIT // 2)
     assert not ledger.charge_before(LIMIT)
-    assert page.read(0).peak_bytes == LIMIT // 4
-    assert page.read(0).refused == 1
+    assert page.peak(0) == LIMIT // 4
+    assert page.refused(0) == 1
     assert ledger.charge_before(LIMIT // 2)
     ledger.raise_peak()
-    assert page.read(0).peak_bytes == 3 * (LIMIT // 4)
+    assert page.peak(0) == 3 * (LIMIT // 4)
 
 
 def test_what_a_block_is_charged() -> None:

@@ -19,9 +19,9 @@ LONGEST = ROOT / "tests" / "longest.txt"
 _LONG_SECONDS = 5
 
 
-def folders() -> list[Path]:
-    """Returns all folders of tests, in order."""
-    return sorted(path for path in (ROOT / "tests").glob("[a-z]*") if path.is_dir())
+def folders(tests: Path) -> list[Path]:
+    """Returns all folders of a folder of tests, in order."""
+    return sorted(path for path in tests.glob("[a-z]*") if path.is_dir())
 
 
 def in_turn(found: Sequence[Path], process: int, of: int) -> list[str]:

@@ -87,4 +87,4 @@ def test_each_process_begins_with_its_own_part_of_the_folders() -> None:
     found = [Path(name) for name in "abcdefgh"]
     orders = ["".join(order.in_turn(found, process, 3)) for process in range(3)]
     assert orders == ["abcdefgh", "cdefghab", "fghabcde"]
-    assert Path(__file__).parent in order.folders()
+    assert Path(__file__).parent in order.folders(order.ROOT / "tests")

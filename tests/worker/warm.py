@@ -54,9 +54,15 @@ class LeasePage:
         return int(self.native.rgpu_lease_charged(self.address))
 
     def refused(self, slot: int) -> int:
+        return self._counter(slot, 6)
+
+    def peak(self, slot: int) -> int:
+        return self._counter(slot, 2)
+
+    def _counter(self, slot: int, number: int) -> int:
         words = (ctypes.c_uint64 * 9)()
         assert self.native.rgpu_lease_read_slot(self.address, slot, words)
-        return words[6]
+        return words[number]
 
     def set_limit(self, limit: int) -> None:
         self.native.rgpu_lease_set_limit(self.address, ctypes.c_uint64(limit))
