@@ -93,7 +93,8 @@ class Client:
         """Waits until the program of a pod has ended well; returns the JSON lines that it printed."""
         wait_until(lambda: self._over(name), SECONDS)
         output = self.runtime.output(name)
-        assert self.phase(name) == "Succeeded", output
+        found = self.space.get(Pod, name)
+        assert self.phase(name) == "Succeeded", f"{output}\n{found and found.status.to_dict()}"
         return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
     def _over(self, name: str) -> bool:

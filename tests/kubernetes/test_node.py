@@ -195,6 +195,8 @@ def test_a_pod_with_the_units_of_others_on_a_gpu_node(client: Client) -> None:
     folder = client.plugin.folder
     with DevicePlugin(folder, "gpumanager", client.gpu.server.unix, client.gpu.key) as plugin:
         wait_until(lambda: client.allocatable("tencent.com/vcuda-core") == "100", SECONDS)
+        # A kubelet that does not know both yet fails the pod.
+        wait_until(lambda: int(client.allocatable("tencent.com/vcuda-memory") or 0) >= 3, SECONDS)
         container = {
             "name": "c", "image": "none", "resources": {"limits": units},
             "command": [sys.executable, "-u", str(PROGRAMS / "calculate.py")],
