@@ -134,14 +134,14 @@ class ControlClient(Closing):
     def devices(self) -> device_pb2.ListDevicesResponse:
         """Returns the server's devices."""
         answer: device_pb2.ListDevicesResponse = self._call(
-            self._devices.ListDevices, device_pb2.ListDevicesRequest()
+            lambda: self._devices.ListDevices, device_pb2.ListDevicesRequest()
         )
         return answer
 
     def leases(self, tenant: str = "") -> list[lease_pb2.Lease]:
         """Returns all leases, or those of a tenant."""
         request = lease_pb2.ListLeasesRequest(tenant=tenant)
-        return list(self._call(self._leases.ListLeases, request).leases)
+        return list(self._call(lambda: self._leases.ListLeases, request).leases)
 
     def sessions(self, tenant: str = "") -> list[session_pb2.Session]:
         """Returns all sessions, or those of a tenant."""
@@ -150,14 +150,14 @@ class ControlClient(Closing):
     def running(self, tenant: str = "") -> session_pb2.ListSessionsResponse:
         """Returns sessions and the claims in line, of all or of a tenant."""
         answer: session_pb2.ListSessionsResponse = self._call(
-            self._sessions.ListSessions, session_pb2.ListSessionsRequest(tenant=tenant)
+            lambda: self._sessions.ListSessions, session_pb2.ListSessionsRequest(tenant=tenant)
         )
         return answer
 
     def usage(self, lease_id: str = "") -> list[session_pb2.LeaseUsage]:
         """Returns the usage of one lease, or of all."""
         request = session_pb2.GetUsageRequest(lease_id=lease_id)
-        return list(self._call(self._sessions.GetUsage, request).leases)
+        return list(self._call(lambda: self._sessions.GetUsage, request).leases)
 
     def grant(self, request: LeaseRequest) -> lease_pb2.Lease:
         """Grants an explicit lease."""
@@ -178,13 +178,13 @@ class ControlClient(Closing):
             behind_line=request.behind_line,
             name=request.name,
         )
-        answer: lease_pb2.GrantLeaseResponse = self._call(self._leases.GrantLease, message)
+        answer: lease_pb2.GrantLeaseResponse = self._call(lambda: self._leases.GrantLease, message)
         return answer.lease
 
     def keep_alive(self, lease_id: str) -> float:
         """Keeps a lease alive and returns the seconds until it expires."""
         request = lease_pb2.KeepAliveLeaseRequest(lease_id=lease_id)
-        return float(self._call(self._leases.KeepAliveLease, request).remaining_seconds)
+        return float(self._call(lambda: self._leases.KeepAliveLease, request).remaining_seconds)
 
     def resize(self, lease_id: str, request: ResizeRequest) -> lease_pb2.ResizeLeaseResponse:
         """Changes sizes of a lease. The answer contains the changed lease."""
@@ -199,24 +199,30 @@ class ControlClient(Closing):
             weight=request.weight,
             kill=request.kill,
         )
-        answer: lease_pb2.ResizeLeaseResponse = self._call(self._leases.ResizeLease, message)
+        answer: lease_pb2.ResizeLeaseResponse = self._call(
+            lambda: self._leases.ResizeLease, message
+        )
         return answer
 
     def pause(self, lease_id: str) -> lease_pb2.Lease:
         """Stops the device work of a lease."""
         request = lease_pb2.PauseLeaseRequest(lease_id=lease_id)
-        answer: lease_pb2.PauseLeaseResponse = self._call(self._leases.PauseLease, request)
+        answer: lease_pb2.PauseLeaseResponse = self._call(lambda: self._leases.PauseLease, request)
         return answer.lease
 
     def resume(self, lease_id: str) -> lease_pb2.Lease:
         """Allows the device work of a paused lease again."""
         request = lease_pb2.ResumeLeaseRequest(lease_id=lease_id)
-        answer: lease_pb2.ResumeLeaseResponse = self._call(self._leases.ResumeLease, request)
+        answer: lease_pb2.ResumeLeaseResponse = self._call(
+            lambda: self._leases.ResumeLease, request
+        )
         return answer.lease
 
     def node(self) -> node_pb2.Node:
         """Returns the state of the server as a whole."""
-        answer: node_pb2.GetNodeResponse = self._call(self._node.GetNode, node_pb2.GetNodeRequest())
+        answer: node_pb2.GetNodeResponse = self._call(
+            lambda: self._node.GetNode, node_pb2.GetNodeRequest()
+        )
         return answer.node
 
     def drain(self, end_after_seconds: float | None = None) -> node_pb2.Node:
@@ -225,23 +231,25 @@ class ControlClient(Closing):
         After `end_after_seconds`, if given, all leases end.
         """
         request = node_pb2.DrainNodeRequest(end_after_seconds=end_after_seconds)
-        answer: node_pb2.DrainNodeResponse = self._call(self._node.DrainNode, request)
+        answer: node_pb2.DrainNodeResponse = self._call(lambda: self._node.DrainNode, request)
         return answer.node
 
     def undrain(self) -> node_pb2.Node:
         """Makes the server accept new leases and sessions again."""
         request = node_pb2.UndrainNodeRequest()
-        answer: node_pb2.UndrainNodeResponse = self._call(self._node.UndrainNode, request)
+        answer: node_pb2.UndrainNodeResponse = self._call(lambda: self._node.UndrainNode, request)
         return answer.node
 
     def tenants(self) -> list[node_pb2.TenantQuota]:
         """Returns the quotas that each tenant owns and holds."""
-        return list(self._call(self._node.ListTenants, node_pb2.ListTenantsRequest()).quotas)
+        return list(
+            self._call(lambda: self._node.ListTenants, node_pb2.ListTenantsRequest()).quotas
+        )
 
     def now(self) -> observe_pb2.GetNowResponse:
         """Returns the activity of devices and leases at this moment."""
         answer: observe_pb2.GetNowResponse = self._call(
-            self._observe.GetNow, observe_pb2.GetNowRequest()
+            lambda: self._observe.GetNow, observe_pb2.GetNowRequest()
         )
         return answer
 
@@ -252,7 +260,7 @@ class ControlClient(Closing):
         request = observe_pb2.GetRecordRequest(
             since_seconds=since_seconds, tenant=tenant, by_lease=by_lease, max_steps=max_steps
         )
-        answer: observe_pb2.GetRecordResponse = self._call(self._observe.GetRecord, request)
+        answer: observe_pb2.GetRecordResponse = self._call(lambda: self._observe.GetRecord, request)
         return answer
 
     def log(self, lease: str = "", after: int = 0) -> log_pb2.GetLogResponse:
@@ -261,42 +269,40 @@ class ControlClient(Closing):
         NotThereError: it has no log of such a lease.
         """
         request = log_pb2.GetLogRequest(lease=lease, after=after)
-        answer: log_pb2.GetLogResponse = self._call(self._log.GetLog, request)
+        answer: log_pb2.GetLogResponse = self._call(lambda: self._log.GetLog, request)
         return answer
 
     def revoke(self, lease_id: str) -> int:
         """Ends a lease and returns how many sessions ended with it."""
         request = lease_pb2.RevokeLeaseRequest(lease_id=lease_id)
-        return int(self._call(self._leases.RevokeLease, request).ended_sessions)
+        return int(self._call(lambda: self._leases.RevokeLease, request).ended_sessions)
 
     def cancel(self, claim: int) -> None:
         """Takes a claim out of the line in which it waits."""
-        self._call(self._leases.CancelClaim, lease_pb2.CancelClaimRequest(claim=claim))
+        self._call(lambda: self._leases.CancelClaim, lease_pb2.CancelClaimRequest(claim=claim))
 
-    def _call(self, method: Callable[..., Any], request: Any) -> Any:
+    def _call(self, method: Callable[[], Callable[..., Any]], request: Any) -> Any:
+        """method: gives the method at the address that is open now, which may change once."""
         left = min(self._timeout, max(self._until - time.monotonic(), 0.0))
         try:
-            return method(request, timeout=left, metadata=self._metadata)
+            return method()(request, timeout=left, metadata=self._metadata)
         except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.UNAUTHENTICATED and self._names_server:
-                self._names_server = False
-                socket = _own_socket(self._server, self._environment)
-                if socket is not None:
-                    return self._call(self._at(socket, method), request)
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED and self._goes_on_to_socket():
+                return self._call(method, request)
             kind = _KINDS.get(error.code(), ServerError)
             raise kind(one_line(self._sentence(error))) from None
 
-    def _at(self, server: Endpoint, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Opens another address of the server, and returns the same method there."""
-        stubs = [
-            (name, vars(stub)) for name, stub in vars(self).items() if hasattr(stub, "__dict__")
-        ]
-        (where,) = [(one, name) for one, methods in stubs for name, there in methods.items()
-                    if there is method]  # fmt: skip
+    def _goes_on_to_socket(self) -> bool:
+        """Opens the server's Unix socket in place of its port. False: there is none to go to."""
+        if not self._names_server:
+            return False
+        self._names_server = False
+        socket = _own_socket(self._server, self._environment)
+        if socket is None:
+            return False
         self._channel.close()
-        self._open(server)
-        found: Callable[..., Any] = getattr(getattr(self, where[0]), where[1])
-        return found
+        self._open(socket)
+        return True
 
     def _sentence(self, error: Any) -> str:
         code, details = error.code(), str(error.details() or "")

@@ -119,6 +119,26 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     init = verbs.add_parser(
         "init", help="create an authority and certificates for a server and tenants, to try out TLS"
     )
+    _add_certificates(init)
+    init.add_argument(
+        "--renew",
+        type=int,
+        default=0,
+        metavar="DAYS",
+        help="create the server's certificate anew only if it ends within so many days; --host "
+        "then says what a certificate that is made is for",
+    )
+    init.add_argument(
+        "--days",
+        type=int,
+        default=365,
+        metavar="N",
+        help="how long certificates are valid (default 365); the authority is valid for ten years",
+    )
+
+
+def _add_certificates(init: argparse.ArgumentParser) -> None:
+    """Adds the options that say which certificates are made."""
     init.add_argument(
         "folder", type=Path, metavar="FOLDER", help="where to write; created if missing"
     )
@@ -144,21 +164,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="create NAME.pem and NAME.key for the server, in a later run for another server "
         "(default: server)",
-    )
-    init.add_argument(
-        "--renew",
-        type=int,
-        default=0,
-        metavar="DAYS",
-        help="create the server's certificate anew only if it ends within so many days; --host "
-        "then says what a certificate that is made is for",
-    )
-    init.add_argument(
-        "--days",
-        type=int,
-        default=365,
-        metavar="N",
-        help="how long certificates are valid (default 365); the authority is valid for ten years",
     )
 
 

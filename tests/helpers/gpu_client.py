@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lightkube import ApiError
+from lightkube.resources.admissionregistration_v1 import MutatingAdmissionPolicyBinding
 from lightkube.resources.apps_v1 import DaemonSet
 from lightkube.resources.core_v1 import Event, Node, Pod, ServiceAccountToken
 from lightkube.resources.resource_v1 import ResourceSlice
@@ -241,3 +243,25 @@ def client_node(plane: ControlPlane, space: Space, gpu: Gpu, credentials: bool) 
         except BaseException:
             sys.stderr.write(f"{kubelet.told()}\n--- plugin\n{plugin.told()[-3000:]}\n")
             raise
+
+
+@contextmanager
+def client_with_tokens(plane: ControlPlane, space: Space, gpu: Gpu) -> Iterator[Client]:
+    """A client node without credentials.  The API server gives each pod a token to show, and says
+    how its server is trusted.
+    """
+    admin = plane.client()
+    apply(admin, "policy.yaml")
+    numbers = itertools.count()
+
+    def counts() -> bool:
+        pod = space.pod(f"probe-{next(numbers)}", claim="none", metadata=MANAGED)
+        return any(one.name == "rgpu-token" for one in pod.spec.volumes)
+
+    try:
+        wait_until(counts, SECONDS)
+        admin.deletecollection(Pod, namespace=space.name)
+        with client_node(plane, space, gpu, credentials=False) as client:
+            yield client
+    finally:
+        admin.delete(MutatingAdmissionPolicyBinding, "rgpu-placement")

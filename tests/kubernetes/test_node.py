@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from helpers.device_plugin import DevicePlugin
-from helpers.gpu_client import MANAGED, SECONDS, Client, Gpu, client_node, gpu_node
-from helpers.kube_deploy import apply
+from helpers.gpu_client import (
+    SECONDS,
+    Client,
+    Gpu,
+    client_node,
+    client_with_tokens,
+    gpu_node,
+)
 from helpers.kube_objects import Space
 from helpers.kubernetes import ControlPlane
 from helpers.needs import fixture_needs
 from helpers.waiting import wait_until
-from lightkube.resources.admissionregistration_v1 import MutatingAdmissionPolicyBinding
 from lightkube.resources.core_v1 import Pod
 
 import rgpu_client
@@ -59,22 +63,8 @@ def client(plane: ControlPlane, space: Space, gpu: Gpu) -> Iterator[Client]:
 
 @pytest.fixture
 def with_tokens(plane: ControlPlane, space: Space, gpu: Gpu) -> Iterator[Client]:
-    """A client node without credentials.  The API server gives each pod a token to show."""
-    admin = plane.client()
-    apply(admin, "policy.yaml")
-    numbers = itertools.count()
-
-    def counts() -> bool:
-        pod = space.pod(f"probe-{next(numbers)}", claim="none", metadata=MANAGED)
-        return any(one.name == "rgpu-token" for one in pod.spec.volumes)
-
-    try:
-        wait_until(counts, SECONDS)
-        admin.deletecollection(Pod, namespace=space.name)
-        with client_node(plane, space, gpu, credentials=False) as client:
-            yield client
-    finally:
-        admin.delete(MutatingAdmissionPolicyBinding, "rgpu-placement")
+    with client_with_tokens(plane, space, gpu) as client:
+        yield client
 
 
 def test_an_unmodified_program_computes_on_the_gpu_of_another_node(client: Client) -> None:

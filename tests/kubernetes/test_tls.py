@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,13 +9,18 @@ from pathlib import Path
 import pytest
 from helpers import pki
 from helpers.command import run_rgpu
-from helpers.gpu_client import GPU, MANAGED, SECONDS, Client, Gpu, client_node, gpu_node
-from helpers.kube_deploy import apply
+from helpers.gpu_client import (
+    GPU,
+    SECONDS,
+    Client,
+    Gpu,
+    client_with_tokens,
+    gpu_node,
+)
 from helpers.kube_objects import Space
 from helpers.kubernetes import ControlPlane
 from helpers.needs import fixture_needs
 from helpers.waiting import wait_until
-from lightkube.resources.admissionregistration_v1 import MutatingAdmissionPolicyBinding
 from lightkube.resources.core_v1 import Pod
 
 import rgpu_client
@@ -58,22 +62,8 @@ def gpu(plane: ControlPlane) -> Iterator[Gpu]:
 
 @pytest.fixture
 def client(plane: ControlPlane, space: Space, gpu: Gpu) -> Iterator[Client]:
-    """A client node.  The API server gives each pod a token to show, and says how it is trusted."""
-    admin = plane.client()
-    apply(admin, "policy.yaml")
-    numbers = itertools.count()
-
-    def counts() -> bool:
-        pod = space.pod(f"probe-{next(numbers)}", claim="none", metadata=MANAGED)
-        return any(one.name == "rgpu-token" for one in pod.spec.volumes)
-
-    try:
-        wait_until(counts, SECONDS)
-        admin.deletecollection(Pod, namespace=space.name)
-        with client_node(plane, space, gpu, credentials=False) as client:
-            yield client
-    finally:
-        admin.delete(MutatingAdmissionPolicyBinding, "rgpu-placement")
+    with client_with_tokens(plane, space, gpu) as client:
+        yield client
 
 
 def authority(gpu: Gpu) -> Path:
