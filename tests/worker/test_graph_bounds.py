@@ -5,8 +5,6 @@ from __future__ import annotations
 import struct
 from contextlib import AbstractContextManager
 
-from helpers.waiting import wait_until
-
 from worker.client import Client, session
 from worker.graphs import (
     EMPTY,
@@ -149,7 +147,27 @@ def test_executables_count_until_their_work_has_ended() -> None:
         assert count < TURNS
         client.write_value(71, memory, 1)
         client.call("rgpuStreamSynchronize", stream=70)
-        wait_until(lambda: instantiate(client, EXEC, MANY) == 0)
+        assert instantiate(client, EXEC, MANY) == 0
+
+
+def test_graphs_whose_work_has_ended_leave_their_room_at_once() -> None:
+    """The driver destroys them on another thread, which the client does not wait for."""
+    nodes = 1 << 17
+    large = MAGIC + graph([EMPTY] * (nodes // 4))
+    with _bounded(nodes + 16) as client:  # and what waits
+        memory = client.alloc(PAGE)
+        client.upload(memory, bytes(4))
+        client.post("rgpuStreamCreate", stream=70, flags=1, priority=0)
+        client.post("rgpuStreamCreate", stream=71, flags=1, priority=0)
+        assert instantiate(client, EXEC, chain(wait_value(memory, 1))) == 0
+        client.post("rgpuGraphLaunch", exec=EXEC, stream=70, delivers=0)
+        assert [instantiate(client, EXEC + 1 + i, large) for i in range(4)] == [0] * 4
+        for i in range(5):
+            client.post("rgpuGraphExecDestroy", exec=EXEC + i)
+        assert instantiate(client, EXEC, large) == OUT_OF_MEMORY
+        client.write_value(71, memory, 1)
+        client.call("rgpuStreamSynchronize", stream=70)
+        assert [instantiate(client, EXEC + i, large) for i in range(4)] == [0] * 4
 
 
 TURNS = 16

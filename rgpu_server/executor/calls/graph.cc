@@ -138,6 +138,7 @@ CUresult Run(Executor& executor, const Command& command,
   if (result != CUDA_SUCCESS) return result;
   Table<GraphExec>::Reservation place(executor.objects().execs, request.exec);
   if (place.result() != CUDA_SUCCESS) return place.result();
+  ReturnRoom(executor);
   if (!ExecPlace::AnyLeft()) return CUDA_ERROR_OUT_OF_MEMORY;
   exec->flags = request.flags;
   const CUgraph shell = TakeShell(executor, request.graph, exec->context, &exec->built);
@@ -263,6 +264,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuGraphUpdate_Request& 
   if (HasConditional(received.definition)) {
     return UpdateNodes(executor, request.exec, exec, received, reply);
   }
+  ReturnRoom(executor);
   BuiltGraph after;
   result = Build(executor, exec->context, received, nullptr, &after, &reply->node);
   if (result != CUDA_SUCCESS) return result;
@@ -291,6 +293,7 @@ CUresult Run(Executor& executor, const Command&, const rgpuGraphUpdateWith_Reque
   std::shared_ptr<GraphExec> exec;
   if (result == CUDA_SUCCESS) result = executor.objects().execs.Share(request.exec, &exec);
   if (result != CUDA_SUCCESS) return result;
+  ReturnRoom(executor);
   BuiltGraph after;
   const CUgraph shell = TakeShell(executor, request.graph, exec->context, &after);
   if (shell == nullptr) return CUDA_ERROR_NOT_SUPPORTED;

@@ -2,6 +2,7 @@
 // graph takes over.
 #include "gen/dispatch.gen.h"
 #include "rgpu_server/executor/executor.h"
+#include "rgpu_server/executor/graphs/build.h"
 
 namespace rgpu::exec {
 
@@ -57,6 +58,7 @@ CUresult FindOrMake(Executor& executor, const std::shared_ptr<Context>& context,
 
 CUresult AddHandle(Executor& executor, GraphShell& shell,
                    const rgpuGraphConditional_Request& request, uint64_t* handle) {
+  ReturnRoom(executor);
   // The charge may release the lock. If an executable graph has taken the driver's graph, its
   // handles cannot become more.
   const std::shared_ptr<ConditionalValues> values = shell.values;

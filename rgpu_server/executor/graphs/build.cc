@@ -351,6 +351,10 @@ CUresult Builder::AddHostCopy(const wire::GraphNode& node, const wire::GraphCopy
 
 }  // namespace
 
+void ReturnRoom(Executor& executor) {
+  if (!NodeBudget::Ample() || !ExecPlace::AnyLeft()) executor.reaper().WaitForComplete();
+}
+
 CUresult BuildGraph(Executor& executor, const std::shared_ptr<Context>& context,
                     const wire::GraphDefinition& definition, CUgraph into, BuiltGraph* built) {
   const Driver& driver = executor.driver();

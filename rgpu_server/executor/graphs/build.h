@@ -10,6 +10,11 @@ namespace rgpu::exec {
 
 class Executor;
 
+// Where little is left of what a session's graphs may take, waits until those are gone that the
+// client has destroyed and whose work is complete: it makes others in their place at once. May
+// release the executor's lock.
+void ReturnRoom(Executor& executor);
+
 // `into`: an empty graph of the driver to build into, or null for a new one. The context is
 // current. On failure `built->failed` names the node, if it was one, and the graph is destroyed
 // (not `into`).

@@ -40,6 +40,9 @@ class NodeBudget {
   // For the whole session, before its first graph.
   static void SetMost(uint64_t nodes) { most_of_session_ = nodes; }
 
+  // More than any one graph takes is left, as a rule.
+  static bool Ample() { return taken_of_session_ <= most_of_session_ / 2; }
+
   // False: the session has no room for so many more.
   bool Take(uint64_t count = 1) {
     if (count > most_of_session_ - taken_of_session_) return false;
