@@ -8,7 +8,7 @@ BUILD ?= build/dev
 PAGES := $(shell git ls-files '*.md' ':!docs/reference/cuda.md' ':!docs/reference/nvml.md' ':!docs/reference/ptx.md' ':!tests/spec/golden' 2>/dev/null)
 CXX_FILES := $(shell git ls-files '*.cc' '*.h' ':!tests/spec/golden' 2>/dev/null)
 
-.PHONY: dev install-fast gen man site page page-check pictures check tidy test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick fuzz-seam fuzz-targets compat soak gpu-check demo-cluster demo-manager containers k8s k8s-record format wheel wheel-test clean
+.PHONY: dev install-fast gen man site page page-check pictures check tidy warnings test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick fuzz-seam fuzz-targets compat soak gpu-check demo-cluster demo-manager containers k8s k8s-record format wheel wheel-test clean
 
 # Compiled files stay in build/fast, so that the next installation compiles what has changed.
 INSTALL = SKBUILD_BUILD_DIR=build/fast $(BIN)/python -m pip install --no-build-isolation
@@ -94,6 +94,9 @@ tidy: ## clang-tidy over the C++ that is installed: takes minutes; TIDY_FILES na
 	cmake --build build/tidy --target rgpu_gen_files
 	@set -e; for file in $(TIDY_FILES); do grep -qF "/$$file\"" build/tidy/compile_commands.json && echo $$file || true; done \
 	  | nice xargs -P2 -n4 $(BIN)/clang-tidy -p build/tidy --quiet
+
+warnings: ## g++ reads the C++ that is installed, with warnings as errors
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python scripts/gxx_warnings.py
 
 format:
 	$(BIN)/ruff check --fix .

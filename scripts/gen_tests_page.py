@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -21,6 +22,7 @@ PAGE = ROOT / "docs" / "reference" / "tests.md"
 sys.path.insert(0, str(ROOT / "tests"))
 
 from helpers import needs  # noqa: E402
+from helpers.counts import SOAK  # noqa: E402
 
 _INTRO = """# What tests need
 
@@ -64,9 +66,12 @@ def collected() -> needs.Needing:
     output = io.StringIO()
     before = Path.cwd()
     os.chdir(ROOT)
-    os.environ.pop(needs.REQUIRE, None)
+    variables = {name: value for name, value in os.environ.items() if name != needs.REQUIRE}
     try:
-        with contextlib.redirect_stdout(output):
+        with (
+            contextlib.redirect_stdout(output),
+            patch.dict(os.environ, {**variables, SOAK: "1"}, clear=True),
+        ):
             status = pytest.main([*words, "tests"], plugins=[caught])
     finally:
         os.chdir(before)

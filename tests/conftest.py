@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.counts import ALL, runs_all
+from helpers.counts import ALL, runs_all, runs_soak
 from helpers.ends import WrongEndError, watch
 from helpers.needs import CONTAINERS, Needing, required
 from helpers.order import Durations, folders, in_turn, place, shuffled
@@ -131,12 +131,15 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves tests marked `full` out unless asked for.  Orders the rest so that the run ends soon."""
-    if not runs_all():
-        left_out = [item for item in items if item.get_closest_marker("full")]
-        if left_out:
-            config.hook.pytest_deselected(items=left_out)
-            items[:] = [item for item in items if not item.get_closest_marker("full")]
+    """Leaves tests marked `full` and `soak` out unless asked for.  Orders the rest so that the run
+    ends soon.
+    """
+    asked = {"full": runs_all(), "soak": runs_soak()}
+    marks = [mark for mark, wanted in asked.items() if not wanted]
+    left_out = {item for item in items if any(map(item.get_closest_marker, marks))}
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
     if word := config.getoption("--shuffle"):
         items.sort(key=lambda item: shuffled(item, word))
         return

@@ -160,19 +160,8 @@ pip install --quiet "$(echo dist/rgpu_cuda-*.whl)[test,browser,containers,docs]"
         after=("install", "packages"),
         idle=True,
     ),
-    # What README's command builds, by g++ and with warnings as errors; several files as one, which
-    # takes half the time.
-    Stage(
-        "gxx-build",
-        """
-. $TOOLS/bin/activate
-rm -rf $WORK/gxx
-SKBUILD_BUILD_DIR=build/gxx SKBUILD_CMAKE_DEFINE='RGPU_WERROR=ON;CMAKE_UNITY_BUILD=ON' \\
-  pip install --quiet --no-build-isolation --no-deps --target $WORK/gxx .
-""",
-        after=("sanitizers-build",),
-        idle=True,
-    ),
+    # README's command builds with g++. What that makes is tried by `make soak PARTS=gxx`.
+    Stage("warnings", "make warnings VENV=$TOOLS", after=("sanitizers-build",), idle=True),
     # tests/native and tests/emu_exec come with what is compiled with sanitizers, tests/kubernetes
     # with what Go builds.
     Stage(
@@ -227,17 +216,6 @@ RGPU_TEST_BUILD=build/sanitized pytest --all tests/native tests/emu_exec
         shown=15,
     ),
     Stage(
-        "gxx",
-        f"""
-without=
-{_REQUIRE}
-PYTHONPATH=$WORK/gxx pytest --all tests/litmus tests/worker tests/shim/test_copies.py \\
-  tests/shim/test_process.py
-""",
-        after=("tests", "gxx-build"),
-        shown=15,
-    ),
-    Stage(
         "fuzz",
         ". $VENV/bin/activate\nnice make fuzz-quick",
         after=("tests", "sanitizers-build"),
@@ -268,7 +246,7 @@ pytest --all -n 2 --needing torch tests/arrays/test_torch_*.py tests/arrays/test
   tests/arrays/test_daemon.py tests/arrays/test_private_folder.py tests/arrays/test_lost_node.py \\
   tests/attack/test_arrays.py
 """,
-        after=("torch-packages", "containers", "sanitizers", "native", "fuzz", "gxx"),
+        after=("torch-packages", "containers", "sanitizers", "native", "fuzz", "warnings"),
         processors=2,
         shown=15,
     ),

@@ -234,6 +234,28 @@ PARTS = (
         "tests/core", "tests/wire", "tests/cluster", "tests/observe",
         "tests/arrays/test_cupy_property.py",
         minutes=20, spread="load", RGPU_TEST_RANDOM=1, RGPU_WIRE_EXAMPLES=300,
+        RGPU_CLUSTER_FITS=500,
+    ),
+    pytest(
+        "scenes",
+        "demo clusters in networks of their own, and the page with a thousand leases",
+        "tests/net/test_demo_cluster.py", "tests/net/test_demo_manager.py",
+        "tests/web_page/test_many.py",
+        minutes=5, programs=("ip", "nginx", "chromium"), RGPU_TEST_SOAK=1,
+    ),
+    Part(
+        "gxx",
+        "tests of workers and of programs, with what g++ builds and takes no warning of",
+        (
+            "sh", "-c",
+            "rm -rf build/gxx-site && {python} -m pip install --quiet --no-deps"
+            " --config-settings=cmake.define.RGPU_WERROR=ON --target build/gxx-site ."
+            " && PYTHONPATH=build/gxx-site {python} -P -m pytest --all tests/litmus tests/worker"
+            " tests/shim/test_copies.py tests/shim/test_process.py",
+        ),
+        15,
+        found(PYTEST),
+        programs=("g++",),
     ),
     *map(fuzzer, FUZZ_TARGETS),
     Part(

@@ -20,7 +20,7 @@ from rgpu_cluster.core.pool import Pool
 from rgpu_cluster.core.quotas import Quotas
 from rgpu_cluster.core.usage import Usage
 
-STEPS = count("RGPU_CLUSTER_BOOKS", 2000, 4000)
+STEPS = count("RGPU_CLUSTER_BOOKS", 2000)
 SEEDS = 8
 
 

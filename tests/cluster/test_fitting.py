@@ -10,7 +10,7 @@ from functools import cache
 from itertools import combinations
 
 import pytest
-from helpers.counts import runs_all
+from helpers.counts import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -30,7 +30,7 @@ from rgpu_common.units import PPM
 
 MOST_CARDS = 8
 # Of each seed.
-EXAMPLES = 50 if runs_all() else 25
+EXAMPLES = count("RGPU_CLUSTER_FITS", 25)
 
 
 def together(pool: Pool, *requests: Request) -> Placed | Refusal:
@@ -195,10 +195,10 @@ def test_a_gang_that_fills_all_cards_is_placed(data: st.DataObject) -> None:
         cut = data.draw(st.sampled_from(((100,), (50, 50), (60, 40), (30, 30, 40), (70, 30))))
         pieces.update(dict.fromkeys(cut, 1) if len(set(cut)) == len(cut) else Counter(cut))
     gang: list[Request] = []
-    for share, count in sorted(pieces.items()):
-        while count:
-            together_of = data.draw(st.integers(1, 2)) if share == 60 and count > 1 else 1
-            count -= together_of
+    for share, left in sorted(pieces.items()):
+        while left:
+            together_of = data.draw(st.integers(1, 2)) if share == 60 and left > 1 else 1
+            left -= together_of
             gang.append(
                 request(len(gang), share_ppm=share * PERCENT, memory_bytes=GIB, cards=together_of)
             )

@@ -26,7 +26,7 @@ from rgpu_cluster.core.score import PRESETS
 from rgpu_cluster.core.together import place_all
 from rgpu_common.units import PPM
 
-STEPS = count("RGPU_CLUSTER_STEPS", 4000, 10_000)
+STEPS = count("RGPU_CLUSTER_STEPS", 4000)
 SEEDS = 20
 # More would only make the line, and a long run, longer.
 MOST_ALIVE = 60

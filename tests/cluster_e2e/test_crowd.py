@@ -12,7 +12,7 @@ from helpers.counts import count
 from helpers.nodes import Nodes, check_books, counts, start
 from helpers.waiting import wait_until
 
-PROGRAMS = count("RGPU_CLUSTER_PROGRAMS", 8, 12)
+PROGRAMS = count("RGPU_CLUSTER_PROGRAMS", 8)
 
 
 def wishes(chance: random.Random) -> list[str]:

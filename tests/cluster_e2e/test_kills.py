@@ -23,7 +23,7 @@ from helpers.waiting import wait_until
 
 from rgpu_common.units import PPM
 
-ROUNDS = count("RGPU_CLUSTER_KILLS", 4, 6)
+ROUNDS = count("RGPU_CLUSTER_KILLS", 4)
 SEED = int(os.environ.get("RGPU_CLUSTER_SEED", "1"))
 # Every lease that no program came for has ended after so long.
 LONGEST_SECONDS = 90

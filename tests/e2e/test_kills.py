@@ -16,7 +16,7 @@ from helpers.proxy import CuttingProxy
 from helpers.server import Server
 from helpers.waiting import wait_until
 
-KILLS = count("RGPU_TEST_KILLS", 25, 100)
+KILLS = count("RGPU_TEST_KILLS", 25)
 BUSY = r"""
 import itertools
 from helpers.add_one import PTX

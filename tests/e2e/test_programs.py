@@ -20,7 +20,7 @@ from helpers.server import TRANSPORTS, Server, run_client
 
 PROGRAMS = Path(__file__).parent / "programs"
 NAMES = sorted(path.stem for path in PROGRAMS.glob("*.py"))
-AT_ONCE = count("RGPU_TEST_SESSIONS", 4, 8)
+AT_ONCE = count("RGPU_TEST_SESSIONS", 4)
 Run = Future[subprocess.CompletedProcess[str]]
 
 

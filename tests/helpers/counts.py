@@ -1,4 +1,4 @@
-"""How often a test repeats what it repeats: a few times by default, more in CI, many in a soak."""
+"""How often a test repeats what it repeats: a few times by default, many times in a soak."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 
 # Set by `pytest --all`, before any test file is imported, for all processes of the run.
 ALL = "RGPU_TEST_ALL"
+# Set by the part `scenes` of `make soak`.
+SOAK = "RGPU_TEST_SOAK"
 
 
 def runs_all() -> bool:
@@ -13,17 +15,16 @@ def runs_all() -> bool:
     return os.environ.get(ALL) == "1"
 
 
-def count(variable: str, by_default: int, with_all: int | None = None) -> int:
-    """Returns how many rounds a test runs.
+def runs_soak() -> bool:
+    """Returns whether tests marked `soak` run."""
+    return os.environ.get(SOAK) == "1"
 
-    `by_default` is the count of plain `pytest`, `with_all` that of `pytest --all` (by default the
-    same). The environment variable named `variable` goes before both: `make soak` sets it to the
-    long count.
+
+def count(variable: str, by_default: int) -> int:
+    """Returns how many rounds a test runs: what the environment variable says, which `make soak`
+    sets to the long count.
     """
-    told = os.environ.get(variable)
-    if told is not None:
-        return int(told)
-    return with_all if with_all is not None and runs_all() else by_default
+    return int(os.environ.get(variable, by_default))
 
 
 def repeated_over(*transports: str) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from lightkube.resources.resource_v1 import ResourceClaim
 
 pytestmark = pytest.mark.full
 
-STRIKES = count("RGPU_KUBERNETES_KILLS", 3, 9)
+STRIKES = count("RGPU_KUBERNETES_KILLS", 3)
 SEED = int(os.environ.get("RGPU_KUBERNETES_SEED", "7"))
 LONGEST_SECONDS = float(os.environ.get("RGPU_KUBERNETES_RECOVERY_SECONDS", "60"))
 MANAGED = {"labels": {"rgpu.dev/placement": "managed"}}

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.full
 
 MANAGED = {"labels": {"rgpu.dev/placement": "managed"}}
 # More by hand: RGPU_KUBERNETES_KILLS=100, and another RGPU_KUBERNETES_SEED.
-ROUNDS = count("RGPU_KUBERNETES_KILLS", 3, 6)
+ROUNDS = count("RGPU_KUBERNETES_KILLS", 3)
 SEED = int(os.environ.get("RGPU_KUBERNETES_SEED", "11"))
 # Both cards have room for so many of the smallest claims.
 MOST_PODS = 100

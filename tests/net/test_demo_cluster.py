@@ -27,7 +27,7 @@ def variables(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "TMPDIR": str(tmp_path)}
 
 
-@pytest.mark.full
+@pytest.mark.soak
 def test_each_client_gets_its_path_and_its_share(variables: dict[str, str], tmp_path: Path) -> None:
     done = subprocess.run(
         DEMO, capture_output=True, text=True, timeout=170, check=False, cwd="/", env=variables

@@ -19,7 +19,7 @@ DEMO = [
 ]
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @needs(*NEEDED, "openssl")
 @pytest.mark.timeout(300)
 def test_programs_leave_a_node_that_drains_or_dies(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def grant(server: Server, first: int, last: int) -> None:
             client.grant(LeaseRequest(tenant, key, memory_bytes=1 << 20, ttl_seconds=3600.0))
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.timeout(600)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from cudaspec.message import Message
 
-EXAMPLES = count("RGPU_WIRE_EXAMPLES", 10, 30)
+EXAMPLES = count("RGPU_WIRE_EXAMPLES", 10)
 QUICK = settings(max_examples=EXAMPLES, deadline=None, database=None)
 ALL = [
     pytest.param(channel, message, id=f"{channel}-{message.name}")

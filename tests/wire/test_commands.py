@@ -34,7 +34,7 @@ SIDES = [
     for row in COMMANDS
     for reply in (False, True)
 ]
-QUICK = settings(max_examples=count("RGPU_WIRE_EXAMPLES", 5, 15), deadline=None, database=None)
+QUICK = settings(max_examples=count("RGPU_WIRE_EXAMPLES", 5), deadline=None, database=None)
 
 
 def _value(field: Field) -> st.SearchStrategy[Value]:
