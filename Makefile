@@ -143,8 +143,8 @@ fuzz-seam: ## random operations and damaged messages of arrays, on a server of i
 fuzz-build: ## only compiles the targets
 	$(BIN)/python tests/sanitize/run.py --build-fuzz
 
-fuzz-quick: ## the same for ten seconds each, as in CI
-	$(MAKE) fuzz FUZZ_SECONDS=10
+fuzz-quick: ## the same for five seconds each, as in CI
+	$(MAKE) fuzz FUZZ_SECONDS=5
 
 PROGRAMS ?=
 compat: ## other programs' own test suites over the wire: hours; PROGRAMS="numba-cuda drjit" are some

@@ -1,4 +1,4 @@
-"""`make warnings`: g++ reads the C++ that is installed, with warnings as errors, and writes nothing.
+"""`make warnings`: g++ reads the C++ that is installed, with warnings as errors; it writes nothing.
 
 That takes a fifth of a build: several files are read as one, after a precompiled header. Warnings
 for which a compiler must optimise are left to builds (`RGPU_WERROR`).

@@ -2,7 +2,8 @@
 """An ordinary numba-cuda program: it holds memory, and computes until it is told to stop.
 
 It prints a JSON object a line: what it did, and whether NumPy agrees.  RELEASE names the file whose
-appearance ends it, MEMORY_MIB what it holds.
+appearance ends it, MEMORY_MIB what it holds, PAUSE_SECONDS how long it waits between rounds, as a
+program does whose users think: by default not at all.
 """
 
 import json
@@ -46,6 +47,7 @@ def main():
     device_x, device_y = cuda.to_device(x), cuda.to_device(y)
     out = cuda.device_array_like(device_x)
     deadline = time.monotonic() + DEADLINE_SECONDS
+    pause = float(os.environ.get("PAUSE_SECONDS", "0"))
     rounds, right = 0, True
     while not os.path.exists(os.environ["RELEASE"]) and time.monotonic() < deadline:
         a = np.float32(rounds % 7 / 10)
@@ -53,6 +55,7 @@ def main():
         # a is below 0.7: what is left of x after 200 steps is nothing.
         right = right and bool(np.allclose(out.copy_to_host(), y / (1 - a), atol=1e-3))
         rounds += 1
+        time.sleep(pause)
         if rounds == 3:
             say(step="holding", right=right)
     del held

@@ -231,7 +231,7 @@ RGPU_TEST_BUILD=build/sanitized pytest --all tests/native tests/emu_exec
     ),
     Stage(
         "fuzz-seam",
-        ". $VENV/bin/activate\npython fuzz/seam --seconds 60 --keep build",
+        ". $VENV/bin/activate\npython fuzz/seam --seconds 30 --keep build",
         after=("torch-packages",),
     ),
     # Two processes: each of them imports PyTorch's samples, which takes seconds.
