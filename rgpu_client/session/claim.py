@@ -15,6 +15,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from rgpu_client.program import background_run
 from rgpu_client.session.greeting import hello_of, run_name
 from rgpu_client.settings import SILENT_SECONDS
 from rgpu_client.sizes import sizes_of
@@ -109,8 +110,8 @@ def claim_named(
 
 
 def new_key() -> str:
-    """Returns the key of a new lease."""
-    return f"run-{os.urandom(6).hex()}"
+    """Returns the key of a new lease: the id of the run in the background, if it is that run's."""
+    return background_run() or f"run-{os.urandom(6).hex()}"
 
 
 def let_go(held: Held) -> None:
