@@ -14,7 +14,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 
-from rgpu_client.settings import SILENT_SECONDS
+from rgpu_client.settings import SILENT_REMEDY, SILENT_SECONDS
 from rgpu_common.channels import open_channel
 from rgpu_common.closing import Closing
 from rgpu_common.credentials import call_metadata
@@ -308,7 +308,7 @@ class ControlClient(Closing):
         code, details = error.code(), str(error.details() or "")
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             waited = f"did not answer within {self._timeout:g} s"
-            return f"the server at {self._server} {waited}; see its log"
+            return f"the server at {self._server} {waited}{SILENT_REMEDY}"
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return f"the server at {self._server} has another release: {details}"
         if code is not grpc.StatusCode.UNAVAILABLE or details.startswith("the server"):

@@ -16,7 +16,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc
 
 from rgpu_client.program import background_run
-from rgpu_client.settings import SILENT_SECONDS
+from rgpu_client.settings import SILENT_REMEDY, SILENT_SECONDS
 from rgpu_common.channels import open_channel, tls_refusal
 from rgpu_common.closing import Closing
 from rgpu_common.clusters import MAX_POOL_BYTES
@@ -204,7 +204,8 @@ class ManagerClient(Closing):
 
     def _silence(self) -> str:
         return (
-            f"the manager at {self._manager} did not answer within {_CALL_SECONDS:g} s; see its log"
+            f"the manager at {self._manager} did not answer within {_CALL_SECONDS:g} s"
+            f"{SILENT_REMEDY}"
         )
 
     def _call(
@@ -260,5 +261,5 @@ class _Away:
 
 def _too_late(request: cluster_pb2.SubmitRequest, why: str) -> str:
     if not request.wait:
-        return "the manager did not place the request in time; see its log"
+        return f"the manager did not place the request in time{SILENT_REMEDY}"
     return "no card had room in time" + (f": {why}" if why else "")

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from netprobe.candidates import is_explicit
 from rgpu_client.cluster.placing import manager_of
-from rgpu_client.settings import API_SERVER_HELP, SILENT_SECONDS, configured_server
+from rgpu_client.settings import API_SERVER_HELP, SILENT_REMEDY, SILENT_SECONDS, configured_server
 from rgpu_common.command import FAILED, OK
 from rgpu_common.credentials import check_secured, credentials_for
 from rgpu_common.endpoints import UcxEndpoint, parse_endpoint, speaks_tls
@@ -102,7 +102,7 @@ class Answered(Generic[T]):
 def _silence(server: Server, seconds: float) -> str:
     return (
         f"the server at {server.address} did not answer within the {seconds:g} s that all nodes "
-        "have together; see its log"
+        f"have together{SILENT_REMEDY}"
     )
 
 
