@@ -79,7 +79,8 @@ class Entry:
     not tried again. passing: the barred nodes that may allow it later. group: None while it rests,
     or is not in line; last: why it was not placed before. hint: what is under way for it. choices:
     its alternatives, the best first. request: the one that it asks for now, choices[chosen]; the
-    first, except while it is tried or has cards. pressed: the one for which leases end soon.
+    first, except while it is tried or has cards. pressed: the one for which leases end soon. lent:
+    what waiting would get back for it, for its refusal.
     """
 
     request: Request
@@ -101,6 +102,7 @@ class Entry:
     choices: list[Request] = field(init=False)
     chosen: int = 0
     pressed: int = 0
+    lent: str = ""
 
     def __post_init__(self) -> None:
         self.choices = [self.request]
