@@ -195,8 +195,10 @@ def test_the_life_of_a_lease(server: Server) -> None:
     assert (
         resized.endswith(": 512 MiB of device 0, share 50%, limit 100%\n") or "device 1" in resized
     )
+    assert "paused" not in rgpu(server, "ps")
     assert "is paused" in rgpu(server, "lease", "pause", "life")
     assert listed(server, "life")["state"] == "LEASE_STATE_PAUSED"
+    assert re.search(r"^lease-\d+ .* life .* paused$", rgpu(server, "ps"), re.MULTILINE)
     assert "goes on" in rgpu(server, "lease", "resume", "life")
     lease_id = str(listed(server, "life")["lease_id"])
     assert "was revoked, and 0 sessions with it" in rgpu(server, "lease", "revoke", lease_id)
