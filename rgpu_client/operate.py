@@ -255,13 +255,13 @@ def _resize(client: ControlClient, found: Named, arguments: argparse.Namespace) 
 
 
 def _pause(client: ControlClient, found: Named, arguments: argparse.Namespace) -> str:
-    client.pause(found.lease.lease_id)
-    return f"{found} is paused: `rgpu lease resume {found}` resumes its work"
+    was = "was paused already" if client.pause(found.lease.lease_id).unchanged else "is paused"
+    return f"{found} {was}: `rgpu lease resume {found}` resumes its work"
 
 
 def _resume(client: ControlClient, found: Named, arguments: argparse.Namespace) -> str:
-    client.resume(found.lease.lease_id)
-    return f"{found} goes on"
+    unchanged = client.resume(found.lease.lease_id).unchanged
+    return f"{found} was not paused" if unchanged else f"{found} goes on"
 
 
 def _revoke(client: ControlClient, found: Named, arguments: argparse.Namespace) -> str:
@@ -303,9 +303,14 @@ def _undrain(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _node_words(server: Server, node: node_pb2.Node) -> str:
+def _node_words(
+    server: Server, answer: node_pb2.DrainNodeResponse | node_pb2.UndrainNodeResponse
+) -> str:
     name = f"node {server.node}" if server.node else "the server"
+    node = answer.node
     there = f"{counted(node.leases, 'lease')} and {counted(node.sessions, 'session')}"
+    if answer.unchanged:
+        name += " was drained already: it" if node.draining else " was not drained: it"
     if not node.draining:
         return f"{name} takes new leases and sessions; it has {there}"
     if node.HasField("end_after_seconds"):

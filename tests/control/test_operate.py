@@ -197,9 +197,11 @@ def test_the_life_of_a_lease(server: Server) -> None:
     )
     assert "paused" not in rgpu(server, "ps")
     assert "is paused" in rgpu(server, "lease", "pause", "life")
+    assert "was paused already" in rgpu(server, "lease", "pause", "life")
     assert listed(server, "life")["state"] == "LEASE_STATE_PAUSED"
     assert re.search(r"^lease-\d+ .* life .* paused$", rgpu(server, "ps"), re.MULTILINE)
     assert "goes on" in rgpu(server, "lease", "resume", "life")
+    assert "was not paused" in rgpu(server, "lease", "resume", "life")
     lease_id = str(listed(server, "life")["lease_id"])
     assert "was revoked, and 0 sessions with it" in rgpu(server, "lease", "revoke", lease_id)
     assert "there is no lease 'life'; `rgpu lease list` shows" in rgpu(
@@ -357,8 +359,9 @@ def test_a_program_is_listed_by_its_script(server: Server, tmp_path: Path) -> No
 
 
 def test_drain_and_undrain(server: Server) -> None:
-    assert "takes nothing new" in rgpu(server, "drain")
+    assert "the server takes nothing new" in rgpu(server, "drain")
     try:
+        assert "was drained already: it takes nothing new" in rgpu(server, "drain")
         for command in ("devices", "ps"):
             assert rgpu(server, command).startswith("this server is drained: it takes no new lease")
         assert json.loads(rgpu(server, "devices", "--json"))["draining"] is True
@@ -368,7 +371,8 @@ def test_drain_and_undrain(server: Server) -> None:
         refused = rgpu(server, "lease", "grant", "late", status=1)
         assert "being drained by its operator" in refused
     finally:
-        assert "takes new leases and sessions" in rgpu(server, "undrain")
+        assert "the server takes new leases and sessions" in rgpu(server, "undrain")
+    assert "was not drained: it takes new leases" in rgpu(server, "undrain")
     assert "drained" not in rgpu(server, "devices") + rgpu(server, "ps")
     assert clients.run(server.tcp, "cuda.open()", RGPU_LEASE="late")[0] == 0
     assert "cannot end after -1 s" in rgpu(server, "drain", "--end-after", "-1", status=1)
