@@ -20,7 +20,7 @@ from rgpu_client.settings import API_SERVER_HELP, SILENT_REMEDY, SILENT_SECONDS,
 from rgpu_common.command import FAILED, OK
 from rgpu_common.credentials import check_secured, credentials_for
 from rgpu_common.endpoints import UcxEndpoint, parse_endpoint, speaks_tls
-from rgpu_common.errors import RgpuError, ServerError, SilentError, UsageError
+from rgpu_common.errors import NotThereError, RgpuError, ServerError, SilentError, UsageError
 from rgpu_common.tables import plain_message
 from rgpu_common.texts import one_line
 
@@ -255,8 +255,9 @@ def servers_of(arguments: argparse.Namespace) -> Servers:
     A server's name counts before a manager's, as in `rgpu run`.
 
     Raises:
-        UsageError: the options contradict each other, or name no node of the cluster.
+        UsageError: the options contradict each other.
         ServerError: the manager does not answer.
+        NotThereError: the cluster has no node of that name.
     """
     option, node = arguments.manager, arguments.node
     if arguments.server and (option or node):
@@ -311,12 +312,12 @@ def only_server(servers: Servers, what: str) -> Server:
 
 
 def _named(pool: cluster_pb2.GetPoolResponse, name: str) -> cluster_pb2.PoolNode:
-    """Returns the node of this name; UsageError. How a name begins is none: `gpu1` would drain
+    """Returns the node of this name; NotThereError. How a name begins is none: `gpu1` would drain
     gpu10 when gpu1 has gone.
     """
     found = next((one for one in pool.nodes if one.name == name), None)
     if found is None:
-        raise UsageError(f"there is no node {name!r}: name one of {_names(pool)}")
+        raise NotThereError(f"there is no node {name!r}: name one of {_names(pool)}")
     return found
 
 
