@@ -378,6 +378,11 @@ def test_drain_and_undrain(server: Server) -> None:
     assert "cannot end after -1 s" in rgpu(server, "drain", "--end-after", "-1", status=1)
 
 
+def cells(line: str) -> list[str]:
+    """Returns the cells of a line of a table."""
+    return re.split(r" {2,}", line.strip())
+
+
 def test_tenants_are_listed(server: Server) -> None:
     # A grant of a whole device does not wait for the room of programs that have ended.
     wait_until(lambda: not leases_of(server.tcp))
@@ -386,12 +391,20 @@ def test_tenants_are_listed(server: Server) -> None:
     assert "tenant 'owner' is at its quota of 'rgpu emulated device'" in refused
     assert "40% is 10% too much: it owns 50%, holds 20%, and 30% fits" in refused
     table = rgpu(server, "tenants")
-    line = next(line for line in table.splitlines() if line.startswith("owner"))
-    assert re.search(r"50% 2 GiB +none +20% 1 GiB +0% 0 B +30% 1 GiB +1$", line)
+    titles, *lines = table.splitlines()
+    both = [
+        f"{what} share {what} memory" for what in ("owns", "ceiling", "holds", "borrows", "idle")
+    ]
+    assert titles.split() == f"tenant model {' '.join(both)} leases".split()
+    line = next(line for line in lines if line.startswith("owner"))
+    assert cells(line)[2:] == [
+        *("50%", "2 GiB"), *("none", "none"), *("20%", "1 GiB"), *("0%", "0 B"), *("30%", "1 GiB"),
+        "1",
+    ]  # fmt: skip
     # Its table names ceilings and no quota; that of alice neither.
-    for name, ceiling in (("bob", "150% 2 GiB"), ("alice", "none")):
-        line = next(line for line in table.splitlines() if line.startswith(name))
-        assert re.search(rf"no quota +{ceiling} +0% 0 B", line), line
+    for name, ceiling in (("bob", ("150%", "2 GiB")), ("alice", ("none", "none"))):
+        line = next(line for line in lines if line.startswith(name))
+        assert cells(line)[2:8] == ["none", "none", *ceiling, "0%", "0 B"]
     rows = json.loads(rgpu(server, "tenants", "--json"))["tenants"]
     bob = next(row for row in rows if row["tenant"] == "bob")
     assert (bob["ceiling_share_ppm"], bob["ceiling_memory_bytes"]) == (1_500_000, 2 << 30)
