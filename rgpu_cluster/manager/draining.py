@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-from rgpu_cluster.manager.reading import DRAINING
+from rgpu_cluster.core.node import DRAINING
 from rgpu_server.web.calls import CallRefusedError
 from rgpu_server.web.words import needed, seconds_of
 

@@ -166,7 +166,7 @@ def explanation(decided: Decision | Refusal) -> cluster_pb2.ExplainResponse:
     message = cluster_pb2.ExplainResponse(
         request_id=decided.request.id,
         excluded=[
-            cluster_pb2.ExcludedCards(reason=one.reason.value, cards=one.cards, classes=one.classes)
+            cluster_pb2.ExcludedCards(reason=one.because, cards=one.cards, classes=one.classes)
             for one in excluded(decided.rejected)
         ],
     )
@@ -196,7 +196,7 @@ def in_short(refusal: Refusal | None, names: Sequence[str] = ()) -> str:
     rest = sum(one.cards for one in reasons) - first.cards
     more = f", and {rest} for other reasons" if rest else ""
     cards = "1 card" if first.cards == 1 else f"{first.cards} cards"
-    return f"{cards} cannot be used, because each {first.reason.value}{more}"
+    return f"{cards} cannot be used, because each {first.because}{more}"
 
 
 # The pool

@@ -202,7 +202,20 @@ def test_a_mig_slice_is_only_for_who_asks_for_it() -> None:
 def test_a_node_that_drains_takes_nothing_new() -> None:
     pool = pool_of(node("a", taints=frozenset({"drain"})))
     refusal = refuse(pool, request())
-    assert [one.reason for one in excluded(refusal.rejected)] == [Reason.TAINT]
+    assert [one.reason for one in excluded(refusal.rejected)] == [Reason.DRAINED]
+
+
+def test_nodes_that_take_nothing_are_named_with_the_reason() -> None:
+    drained = [node(f"n{number}", taints=frozenset({"drain"})) for number in range(9)]
+    stale = node("s", taints=frozenset({"stale"}))
+    more, one = excluded(refuse(pool_of(*drained, stale), request()).rejected)
+    assert (more.cards, more.because) == (
+        9, "is on a node that takes no new leases, because its operator drains it "
+        "(n0, n1, n2, n3, ...)",
+    )  # fmt: skip
+    assert (one.cards, one.because) == (
+        1, "is on a node that has refused or not answered, and has not reported since (s)",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
