@@ -11,7 +11,13 @@ from rgpu_client.cluster.show import waiting_lines
 from rgpu_common.command import Command
 from rgpu_common.tables import fitting, plain_groups, plain_message, terminal_width
 from rgpu_common.texts import one_line
-from rgpu_common.units import format_bytes, format_duration, format_seconds, format_share
+from rgpu_common.units import (
+    counted,
+    format_bytes,
+    format_duration,
+    format_seconds,
+    format_share,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -232,7 +238,7 @@ def _line(
         rows = [servers.cells(server, _waiting_row(claim)) for server, claim in found]
         lines += ["", fitting(servers.titles(_WAITING_TITLES), rows, _WAITING_DROPPED, width)]
     if others:
-        lines += ["", f"in line for room: {others} claims of other tenants"]
+        lines += ["", f"in line for room: {counted(others, 'claim')} of other tenants"]
     return lines
 
 

@@ -11,7 +11,14 @@ from rgpu_common.errors import UsageError
 from rgpu_common.mig import full_name
 from rgpu_common.tables import as_json, fitting, format_time, message_json, table, terminal_width
 from rgpu_common.texts import one_line
-from rgpu_common.units import PPM, format_bytes, format_duration, format_seconds, format_share
+from rgpu_common.units import (
+    PPM,
+    counted,
+    format_bytes,
+    format_duration,
+    format_seconds,
+    format_share,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -116,7 +123,7 @@ def waiting_lines(pool: cluster_pb2.GetPoolResponse, width: int | None) -> list[
         rows = [_waiting_row(one) for one in pool.waiting]
         lines += ["", fitting(_WAITING_TITLES, rows, _WAITING_DROPPED, width)]
     if pool.others_waiting:
-        lines += ["", f"in line: {pool.others_waiting} requests of other tenants"]
+        lines += ["", f"in line: {counted(pool.others_waiting, 'request')} of other tenants"]
     return lines
 
 

@@ -21,6 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rgpu_common.crowds import Crowds
+from rgpu_common.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -341,9 +342,9 @@ def gang_differs(entry: Entry, line: Line) -> str:
     if not entry.gang or not sizes:
         return ""
     return (
-        f"gang {gang_word(entry.gang)!r} is in line with runs that say {min(sizes)} runs in all, "
-        f"and this one says {entry.gang_size}: give all of them the same number, or this one "
-        "another word"
+        f"gang {gang_word(entry.gang)!r} is in line with runs that say "
+        f"{counted(min(sizes), 'run')} in all, and this one says {entry.gang_size}: give all of "
+        "them the same number, or this one another word"
     )
 
 

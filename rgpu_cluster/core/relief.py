@@ -22,6 +22,7 @@ from rgpu_cluster.core.node import STALE
 from rgpu_cluster.core.pressure import Rules, growth, on_card, use_of_lease, ways
 from rgpu_cluster.core.request import Mode, holding_of
 from rgpu_cluster.core.score import Score
+from rgpu_common.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -198,7 +199,7 @@ class Relief:
         self._await_next(now_ns)
         for entry in together:
             entry.hint = (
-                f"{len(ends)} leases of tenants beyond their quotas end for it in "
+                f"{counted(len(ends), 'lease')} of tenants beyond their quotas will end for it in "
                 f"{-(-(due - now_ns) // SECOND)} s at most"
             )
         return False

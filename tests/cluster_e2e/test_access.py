@@ -100,7 +100,7 @@ def test_each_tenant_sees_its_own_requests_only(guarded: Guarded) -> None:
             shown = guarded.ask("bob", "pool").stdout
             assert request not in shown
             assert "1 of others" in shown
-            assert "in line: 1 requests of other tenants" in guarded.ask("alice", "pool").stdout
+            assert "in line: 1 request of other tenants" in guarded.ask("alice", "pool").stdout
             assert request[:12] not in guarded.ask("bob", "pool", "--events").stdout
             assert request[:12] in guarded.ask("alice", "pool", "--events").stdout
             assert ended(hers)[0] == 0
