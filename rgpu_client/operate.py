@@ -100,13 +100,13 @@ def _lease(arguments: argparse.Namespace) -> int:
         return _list(servers, arguments)
     if arguments.verb == "grant":
         request = _grant_request(arguments)
-        with only_server(servers, "grant the lease on").client() as client:
+        with only_server(servers, "grant the lease on").asking() as client:
             lease = client.grant(request)
         print(f"{one_line(lease.lease_id)}: {_words(lease)}")
         return OK
     _check_verb(arguments)
     found = find_lease(servers, arguments.lease)
-    with found.server.client() as client:
+    with found.server.asking() as client:
         print(one_line(_VERBS[arguments.verb](client, found, arguments)))
     return OK
 
@@ -291,14 +291,14 @@ def _configure_undrain(parser: argparse.ArgumentParser) -> None:
 
 def _drain(arguments: argparse.Namespace) -> int:
     server = only_server(servers_of(arguments), "drain")
-    with server.client() as client:
+    with server.asking() as client:
         print(_node_words(server, client.drain(arguments.end_after)))
     return OK
 
 
 def _undrain(arguments: argparse.Namespace) -> int:
     server = only_server(servers_of(arguments), "undrain")
-    with server.client() as client:
+    with server.asking() as client:
         print(_node_words(server, client.undrain()))
     return OK
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 import sys
@@ -25,7 +26,7 @@ from rgpu_common.tables import plain_message
 from rgpu_common.texts import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from rgpu_client.control import ControlClient
@@ -80,6 +81,17 @@ class Server(Struct, frozen=True):
         return ControlClient(
             endpoint, seconds or TIMEOUT_SECONDS, environment, explicit=self.explicit
         )
+
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[ControlClient]:
+        """Yields a connection to its API. Of a node of a cluster each refusal says which it is."""
+        try:
+            with self.client() as client:
+                yield client
+        except ServerError as error:
+            if not self.node:
+                raise
+            raise type(error)(f"{self}: {error}") from None
 
 
 def _opened(server: Server) -> AbstractContextManager[ControlClient]:

@@ -350,7 +350,7 @@ async def _check_sight(tenant: str, context: Context) -> None:
 async def _check_operator(what: str, context: Context) -> None:
     if not known().identity.operator:
         sentence = (
-            f"only an operator may {what}: use the access token of a tenant in identity.operators, "
-            "or a Unix socket as the server's own user"
+            f"only an operator may {what}: use the access token of a tenant in identity.operators "
+            "of this server's configuration, or its Unix socket as its own user"
         )
         await _abort(Refusal(Code.NOT_ALLOWED, sentence), context)
