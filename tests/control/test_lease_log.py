@@ -52,18 +52,18 @@ def sentences(log: LeaseLog, lease: str) -> list[str]:
 
 def test_sessions_belong_to_the_lease_that_they_were_assigned_to() -> None:
     log = make_log(lease_1=LeaseKey("alice", "job"))
-    assigned = {"session": 3, "lease": "lease-1", "peer": "local", "transport": "shm", "worker": 9}
+    assigned = {"session": 3, "lease": "lease-1", "peer": "local", "transport": "unix", "worker": 9}
     log.happened("lease_granted", {"lease": "lease-1", **GRANTED})
     log.happened("session_assigned", {**assigned, "program": "a\nb"})
-    log.happened("session_opened", {"session": 3})
-    log.happened("session_opened", {"session": 4})
+    log.happened("session_opened", {"session": 3, "transport": "shm"})
+    log.happened("session_opened", {"session": 4, "transport": "shm"})
     log.happened("session_ended", {"session": 3, "reason": "it was killed"})
     log.happened("session_opened", {"session": 3})
     log.happened("identity_refused", {"what": "api"})
     assert sentences(log, "lease-1") == [
         "granted before its program started: 1 GiB of device 0, key 'job'",
-        "session 3: a?b from local over shm, worker 9",
-        "session 3 is open",
+        "session 3: a?b from local, worker 9",
+        "session 3 is open over shm",
         "session 3 ended: it was killed",
     ]
 

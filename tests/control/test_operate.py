@@ -343,6 +343,14 @@ def test_kill_ends_a_program_that_holds_too_much(server: Server) -> None:
 # The node
 
 
+def test_the_log_names_the_path_that_carries_a_session(server: Server) -> None:
+    """And not that of its HELLO, which is the Unix socket of a ring in shared memory."""
+    for over in ("shm", "unix", "tcp"):
+        address = server.address(over)
+        assert clients.run(address, "cuda.open()", RGPU_LEASE=f"over-{over}")[0] == 0
+        assert f" is open over {over}\n" in rgpu(server, "logs", f"over-{over}")
+
+
 def test_a_program_is_listed_by_its_script(server: Server, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(clients.PRELUDE + "cuda.open()\nprint('open', flush=True)\nwait_for_line()")
