@@ -275,11 +275,18 @@ def _path_row(path: cluster_pb2.PoolPath) -> tuple[str, ...]:
         path.server_rack or "-",
         path.server_nic or "-",
         f"{path.round_trip_ns / 1000:.0f} us",
-        f"{path.up_rate / 1e6:.0f} MB/s",
-        f"{path.down_rate / 1e6:.0f} MB/s",
+        _rate(path.up_rate),
+        _rate(path.down_rate),
         path.transport,
-        format_seconds(path.age_seconds),
+        format_seconds(path.age_seconds) + (", doubted" if path.doubted else ""),
     )
+
+
+def _rate(per_second: int) -> str:
+    """Returns a rate that is not 0 although it is small."""
+    if per_second < 10e6:
+        return f"{per_second / 1e3:.0f} kB/s"
+    return f"{per_second / 1e6:.0f} MB/s"
 
 
 def _print_events(events: Iterable[cluster_pb2.ClusterEvent], in_json: bool) -> int:

@@ -34,6 +34,7 @@ class Candidate(Struct, frozen=True):
     equal: int = 0
 
 
+_OF_ONE_MACHINE = ("", "shm", "unix")
 # Of the nodes with a reason so many are named.
 MOST_NODES = 4
 
@@ -131,6 +132,8 @@ def why(chosen: Candidate) -> str:
         "any": "on another node",
     }[chosen.mode.word]
     if chosen.slowdown_ppm:
-        known = "measured" if chosen.measured else "estimated, this path was never measured"
-        far += f"; {chosen.slowdown_ppm * 100 / PPM:.1f} % slower over {chosen.transport} ({known})"
+        # What was measured between two nodes of one machine says nothing of where this card is.
+        over = "" if chosen.transport in _OF_ONE_MACHINE else f" over {chosen.transport}"
+        known = "measured" if chosen.measured else "estimated, no trusted measurement of this path"
+        far += f"; {chosen.slowdown_ppm * 100 / PPM:.1f} % slower{over} ({known})"
     return f"{cards}: {far}"

@@ -300,4 +300,5 @@ def pool_paths(paths: Paths) -> Iterable[cluster_pb2.PoolPath]:
             down_rate=figures.down_rate,
             transport=figures.transport,
             age_seconds=figures.age_seconds,
+            doubted=paths.doubted((client, server)),
         )
