@@ -13,6 +13,7 @@ from rgpu_client.arrays.running import with_advice, with_arrays, with_torch
 from rgpu_client.cluster.options import Wanted, add_options, wanted
 from rgpu_client.device_names import parse_devices
 from rgpu_client.program import (
+    background_run,
     before_start,
     cannot_start,
     find_program,
@@ -393,7 +394,7 @@ def _lease_request(environment: dict[str, str], name: str) -> LeaseRequest:
     sizes = sizes_of(environment)
     return LeaseRequest(
         tenant=sizes.tenant,
-        key=sizes.key,
+        key=sizes.key or background_run(),
         device=sizes.device,
         memory_bytes=sizes.memory.bytes,
         memory_ppm=sizes.memory.ppm,

@@ -14,7 +14,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 
-from rgpu_client.settings import SILENT_SECONDS
+from rgpu_client.settings import SILENT_REMEDY, SILENT_SECONDS
 from rgpu_common.channels import open_channel
 from rgpu_common.closing import Closing
 from rgpu_common.credentials import call_metadata
@@ -204,19 +204,19 @@ class ControlClient(Closing):
         )
         return answer
 
-    def pause(self, lease_id: str) -> lease_pb2.Lease:
+    def pause(self, lease_id: str) -> lease_pb2.PauseLeaseResponse:
         """Stops the device work of a lease."""
         request = lease_pb2.PauseLeaseRequest(lease_id=lease_id)
         answer: lease_pb2.PauseLeaseResponse = self._call(lambda: self._leases.PauseLease, request)
-        return answer.lease
+        return answer
 
-    def resume(self, lease_id: str) -> lease_pb2.Lease:
+    def resume(self, lease_id: str) -> lease_pb2.ResumeLeaseResponse:
         """Allows the device work of a paused lease again."""
         request = lease_pb2.ResumeLeaseRequest(lease_id=lease_id)
         answer: lease_pb2.ResumeLeaseResponse = self._call(
             lambda: self._leases.ResumeLease, request
         )
-        return answer.lease
+        return answer
 
     def node(self) -> node_pb2.Node:
         """Returns the state of the server as a whole."""
@@ -225,20 +225,20 @@ class ControlClient(Closing):
         )
         return answer.node
 
-    def drain(self, end_after_seconds: float | None = None) -> node_pb2.Node:
+    def drain(self, end_after_seconds: float | None = None) -> node_pb2.DrainNodeResponse:
         """Makes the server accept no new leases and sessions.
 
         After `end_after_seconds`, if given, all leases end.
         """
         request = node_pb2.DrainNodeRequest(end_after_seconds=end_after_seconds)
         answer: node_pb2.DrainNodeResponse = self._call(lambda: self._node.DrainNode, request)
-        return answer.node
+        return answer
 
-    def undrain(self) -> node_pb2.Node:
+    def undrain(self) -> node_pb2.UndrainNodeResponse:
         """Makes the server accept new leases and sessions again."""
         request = node_pb2.UndrainNodeRequest()
         answer: node_pb2.UndrainNodeResponse = self._call(lambda: self._node.UndrainNode, request)
-        return answer.node
+        return answer
 
     def tenants(self) -> list[node_pb2.TenantQuota]:
         """Returns the quotas that each tenant owns and holds."""
@@ -308,7 +308,7 @@ class ControlClient(Closing):
         code, details = error.code(), str(error.details() or "")
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             waited = f"did not answer within {self._timeout:g} s"
-            return f"the server at {self._server} {waited}; see its log"
+            return f"the server at {self._server} {waited}{SILENT_REMEDY}"
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return f"the server at {self._server} has another release: {details}"
         if code is not grpc.StatusCode.UNAVAILABLE or details.startswith("the server"):

@@ -11,7 +11,13 @@ from rgpu_client.cluster.show import waiting_lines
 from rgpu_common.command import Command
 from rgpu_common.tables import fitting, plain_groups, plain_message, terminal_width
 from rgpu_common.texts import one_line
-from rgpu_common.units import format_bytes, format_duration, format_seconds, format_share
+from rgpu_common.units import (
+    counted,
+    format_bytes,
+    format_duration,
+    format_seconds,
+    format_share,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -33,7 +39,7 @@ _DEVICE_TITLES = (
 )  # fmt: skip
 _LEASE_TITLES = (
     "lease", "name", "tenant", "key", "device>", "memory>", "used>", "peak>", "refused>", "share>",
-    "limit>", "ends in>",
+    "limit>",
 )  # fmt: skip
 _WAITING_TITLES = (
     "in line", "name", "tenant", "key", "from", "device", "memory>", "share>", "waits>", "because",
@@ -205,11 +211,22 @@ def _ps_lines(
 
 
 def _leases(servers: Servers, found: Sequence[tuple[Server, LeaseUsage]], width: int | None) -> str:
-    """Returns the table of leases. Their ends are a column if one of them has an end."""
-    ends = any(one.HasField("ends_seconds") for _, one in found)
-    shown = len(_LEASE_TITLES) - (not ends)
-    rows = [servers.cells(server, _lease_row(one)[:shown]) for server, one in found]
-    return fitting(servers.titles(_LEASE_TITLES[:shown]), rows, _LEASE_DROPPED, width)
+    """Returns the table of leases. Their ends are a column if one of them has an end, and their
+    states if one of them is paused.
+    """
+    more = {
+        "ends in>": [
+            format_duration(one.ends_seconds) if one.HasField("ends_seconds") else ""
+            for _, one in found
+        ],
+        "state": ["paused" if one.paused else "" for _, one in found],
+    }
+    columns = {title: cells for title, cells in more.items() if any(cells)}
+    rows = [
+        servers.cells(server, (*_lease_row(one), *further))
+        for (server, one), *further in zip(found, *columns.values(), strict=True)
+    ]
+    return fitting(servers.titles((*_LEASE_TITLES, *columns)), rows, _LEASE_DROPPED, width)
 
 
 def _line(
@@ -221,7 +238,7 @@ def _line(
         rows = [servers.cells(server, _waiting_row(claim)) for server, claim in found]
         lines += ["", fitting(servers.titles(_WAITING_TITLES), rows, _WAITING_DROPPED, width)]
     if others:
-        lines += ["", f"in line for room: {others} claims of other tenants"]
+        lines += ["", f"in line for room: {counted(others, 'claim')} of other tenants"]
     return lines
 
 
@@ -269,7 +286,6 @@ def _lease_row(lease: LeaseUsage) -> tuple[str, ...]:
         str(lease.usage.refused_allocations),
         format_share(lease.share_request_ppm),
         format_share(lease.share_limit_ppm),
-        format_duration(lease.ends_seconds) if lease.HasField("ends_seconds") else "",
     )
 
 

@@ -100,13 +100,13 @@ def _lease(arguments: argparse.Namespace) -> int:
         return _list(servers, arguments)
     if arguments.verb == "grant":
         request = _grant_request(arguments)
-        with only_server(servers, "grant the lease on").client() as client:
+        with only_server(servers, "grant the lease on").asking() as client:
             lease = client.grant(request)
         print(f"{one_line(lease.lease_id)}: {_words(lease)}")
         return OK
     _check_verb(arguments)
     found = find_lease(servers, arguments.lease)
-    with found.server.client() as client:
+    with found.server.asking() as client:
         print(one_line(_VERBS[arguments.verb](client, found, arguments)))
     return OK
 
@@ -255,13 +255,13 @@ def _resize(client: ControlClient, found: Named, arguments: argparse.Namespace) 
 
 
 def _pause(client: ControlClient, found: Named, arguments: argparse.Namespace) -> str:
-    client.pause(found.lease.lease_id)
-    return f"{found} is paused: `rgpu lease resume {found}` resumes its work"
+    was = "was paused already" if client.pause(found.lease.lease_id).unchanged else "is paused"
+    return f"{found} {was}: `rgpu lease resume {found}` resumes its work"
 
 
 def _resume(client: ControlClient, found: Named, arguments: argparse.Namespace) -> str:
-    client.resume(found.lease.lease_id)
-    return f"{found} goes on"
+    unchanged = client.resume(found.lease.lease_id).unchanged
+    return f"{found} was not paused" if unchanged else f"{found} goes on"
 
 
 def _revoke(client: ControlClient, found: Named, arguments: argparse.Namespace) -> str:
@@ -291,21 +291,26 @@ def _configure_undrain(parser: argparse.ArgumentParser) -> None:
 
 def _drain(arguments: argparse.Namespace) -> int:
     server = only_server(servers_of(arguments), "drain")
-    with server.client() as client:
+    with server.asking() as client:
         print(_node_words(server, client.drain(arguments.end_after)))
     return OK
 
 
 def _undrain(arguments: argparse.Namespace) -> int:
     server = only_server(servers_of(arguments), "undrain")
-    with server.client() as client:
+    with server.asking() as client:
         print(_node_words(server, client.undrain()))
     return OK
 
 
-def _node_words(server: Server, node: node_pb2.Node) -> str:
+def _node_words(
+    server: Server, answer: node_pb2.DrainNodeResponse | node_pb2.UndrainNodeResponse
+) -> str:
     name = f"node {server.node}" if server.node else "the server"
+    node = answer.node
     there = f"{counted(node.leases, 'lease')} and {counted(node.sessions, 'session')}"
+    if answer.unchanged:
+        name += " was drained already: it" if node.draining else " was not drained: it"
     if not node.draining:
         return f"{name} takes new leases and sessions; it has {there}"
     if node.HasField("end_after_seconds"):
@@ -316,8 +321,13 @@ def _node_words(server: Server, node: node_pb2.Node) -> str:
 
 # rgpu tenants
 
-_TENANT_TITLES = ("tenant", "model", "owns>", "ceiling>", "holds>", "borrows>", "idle>", "leases>")
-_TENANT_DROPPED = ("idle", "model", "borrows")
+# Each has a column for shares and one for memory. Those that no row has are left out.
+_AMOUNTS = ("owns", "ceiling", "holds", "borrows", "idle")
+_OF_SOME = ("ceiling", "idle")
+_TENANT_DROPPED = (
+    "idle share", "idle memory", "ceiling share", "ceiling memory", "model", "borrows share",
+    "borrows memory",
+)  # fmt: skip
 
 
 def _configure_tenants(parser: argparse.ArgumentParser) -> None:
@@ -331,35 +341,45 @@ def _tenants(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(answers.plain(lambda found: plain_groups({"tenants": found})), indent=2))
         return answers.complain()
-    rows = [servers.cells(server, _tenant_row(one)) for server, found in answers for one in found]
-    print(fitting(servers.titles(_TENANT_TITLES), rows, _TENANT_DROPPED, terminal_width()))
+    quotas = [(server, one, _amounts(one)) for server, found in answers for one in found]
+    some = {name for _, _, amounts in quotas for name in _OF_SOME if any(amounts[name])}
+    shown = [name for name in _AMOUNTS if name in some or name not in _OF_SOME]
+    titles = [f"{name} {what}>" for name in shown for what in ("share", "memory")]
+    rows = [
+        servers.cells(
+            server,
+            (
+                *(one.tenant, one.model),
+                *(cell or "none" for name in shown for cell in amounts[name]),
+                str(one.leases),
+            ),
+        )
+        for server, one, amounts in quotas
+    ]
+    titles = ["tenant", "model", *titles, "leases>"]
+    print(fitting(servers.titles(titles), rows, _TENANT_DROPPED, terminal_width()))
     return answers.complain()
 
 
-def _tenant_row(quota: node_pb2.TenantQuota) -> tuple[str, ...]:
-    return (
-        quota.tenant,
-        quota.model,
-        _amount(quota.owned) if quota.HasField("owned") else "no quota",
-        _ceiling(quota),
-        _amount(quota.held),
-        _amount(quota.borrowed),
-        _amount(quota.idle) if quota.HasField("owned") else "",
-        str(quota.leases),
-    )
+def _amounts(quota: node_pb2.TenantQuota) -> dict[str, tuple[str, str]]:
+    """Returns the share and the memory of each of `_AMOUNTS`; "": it has none."""
+    owns = quota.HasField("owned")
+    return {
+        "owns": _amount(quota.owned) if owns else ("", ""),
+        "ceiling": (
+            format_share(quota.ceiling_share_ppm) if quota.HasField("ceiling_share_ppm") else "",
+            format_bytes(quota.ceiling_memory_bytes)
+            if quota.HasField("ceiling_memory_bytes")
+            else "",
+        ),
+        "holds": _amount(quota.held),
+        "borrows": _amount(quota.borrowed),
+        "idle": _amount(quota.idle) if owns else ("", ""),
+    }
 
 
-def _ceiling(quota: node_pb2.TenantQuota) -> str:
-    words = []
-    if quota.HasField("ceiling_share_ppm"):
-        words.append(format_share(quota.ceiling_share_ppm))
-    if quota.HasField("ceiling_memory_bytes"):
-        words.append(format_bytes(quota.ceiling_memory_bytes))
-    return " ".join(words) or "none"
-
-
-def _amount(amount: node_pb2.Amount) -> str:
-    return f"{format_share(amount.share_ppm)} {format_bytes(amount.memory_bytes)}"
+def _amount(amount: node_pb2.Amount) -> tuple[str, str]:
+    return format_share(amount.share_ppm), format_bytes(amount.memory_bytes)
 
 
 lease = Command("lease", "list, grant, resize, pause, resume or revoke", _configure_lease, _lease)

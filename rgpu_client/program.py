@@ -17,6 +17,8 @@ STARTED = "RGPU_STARTED"
 # The id of that run, by which its processes are found when its supervisor has been killed.
 BACKGROUND = "RGPU_BACKGROUND"
 _supervisors: list[int] = []
+# The id of the run in the background that this process begins; "": it begins none.
+_begun: list[str] = []
 # The last of the descriptors that are the program's own.
 _STANDARD = 2
 
@@ -96,6 +98,14 @@ def keep_started() -> None:
         with contextlib.suppress(OSError, OverflowError):
             os.set_inheritable(int(text), False)
             _supervisors.append(int(text))
+            _begun[:] = [os.environ.get(BACKGROUND, "")]
+
+
+def background_run() -> str:
+    """Returns the id of the run in the background that this process begins, which its lease is
+    called by; "": it begins none. What its program runs has leases of its own.
+    """
+    return _begun[0] if _begun else ""
 
 
 def say_starting() -> None:

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 # machine with more to do than it can, answers sooner. gRPC gives up a connection after 20 s and
 # says only that it is unavailable, so this is less.
 SILENT_SECONDS = 15.0
+# The remedy for it. Few who read it may read a server's log.
+SILENT_REMEDY = (
+    ": it is overloaded, or another program listens there; `rgpu doctor` looks further, and its "
+    "operator in its log"
+)
 DEFAULT_SERVER = TcpEndpoint("127.0.0.1", DEFAULT_PORT)
 # {ucx} is empty for the control-plane API, because UCX carries sessions only.
 _SERVER_HELP = (

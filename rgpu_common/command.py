@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import re
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from rgpu_common import ending, release, version_line
 from rgpu_common.errors import RgpuError, UsageError
@@ -64,6 +65,11 @@ def _columns() -> int:
 
 
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        # As Python 3.14 has it: `--memory -1GiB` gives a value, which is refused by what it says.
+        self._negative_number_matcher = re.compile(r"-\.?\d")
+
     def _get_formatter(self) -> argparse.HelpFormatter:
         return _Formatter(self.prog)
 

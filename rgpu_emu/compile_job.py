@@ -146,7 +146,8 @@ def _warnings(refusals: list[PtxError]) -> str:
     """Returns the log of a module some of whose kernels are refused."""
     lines = [f"warning: {error}\n" for error in refusals[:_NAMED_REFUSALS]]
     if len(refusals) > _NAMED_REFUSALS:
-        lines.append(f"warning: {len(refusals) - _NAMED_REFUSALS} more kernels are refused\n")
+        rest = len(refusals) - _NAMED_REFUSALS
+        lines.append(f"warning: refused kernels beside these: {rest}\n")
     return "".join(lines)
 
 

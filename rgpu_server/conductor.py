@@ -249,11 +249,16 @@ class Conductor:
             self.workers[worker].distrust("it answered a client that it does not have")
             return
         ring = message.ring if isinstance(message, Opened) else Ring.NOT_WISHED
-        self.desk.opened(session.id, shares_memory=ring is Ring.USED)
+        transport = self.desk.opened(session.id, shares_memory=ring is Ring.USED)
         if isinstance(message, Opened):
             if session.state is SessionState.OPENING:
                 self.counts.note_opened(message)
-                audit("session_opened", session=session.id, worker=self.workers[worker].pid)
+                audit(
+                    "session_opened",
+                    session=session.id,
+                    transport=transport,
+                    worker=self.workers[worker].pid,
+                )
                 self.feed(on.SessionOpened(worker))
         elif session.state is not SessionState.ENDING:
             self.counts.refused += 1

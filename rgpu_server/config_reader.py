@@ -13,6 +13,7 @@ from rgpu_common.endpoints import speaks_tls
 from rgpu_common.errors import ConfigError, UsageError
 from rgpu_common.keys import fill
 from rgpu_common.sharing import SharePolicy
+from rgpu_common.units import counted
 from rgpu_server.config import MIN_COMPILER_BYTES, ServerConfig
 from rgpu_server.config_kinds import parse_devices
 from rgpu_server.core.identity import Require
@@ -107,8 +108,11 @@ def _check_pools(config: ServerConfig) -> None:
     for name, ordinals in config.pools.items():
         for ordinal in ordinals:
             if ordinal >= len(config.devices):
-                count = len(config.devices)
-                raise ConfigError(f"pools.{name}: there is no device {ordinal}, of {count} devices")
+                has = counted(len(config.devices), "device")
+                raise ConfigError(
+                    f"pools.{name}: there is no device {ordinal}: the server has {has}, numbered "
+                    "from 0"
+                )
     known = (DEFAULT_POOL, *config.pools)
     for name, tenant in config.tenants.items():
         for pool in tenant.pools:

@@ -27,7 +27,7 @@ def probe(path: str, ordinal: int | None) -> dict[str, str | int]:
     if ordinal is None:
         return {"count": count.value}
     if ordinal >= count.value:
-        return {"error": f"the driver has {count.value} devices, numbered from 0"}
+        return {"error": f"of the driver's devices, numbered from 0, the last is {count.value - 1}"}
     device = ctypes.c_int()
     name = ctypes.create_string_buffer(256)
     raw = (ctypes.c_char * 16)()

@@ -55,7 +55,7 @@ from rgpu_server.tokens.link import TokenLink
 from rgpu_server.tokens.protocol import Setup
 from rgpu_server.web.opening import WebDoor, server_pages
 from rgpu_server.workers.compiler import Compilers
-from rgpu_server.workers.groups import ceiling_of, describe
+from rgpu_server.workers.groups import ceiling_of, describe, details
 from rgpu_server.workers.kernel_cache import forget_passing, kernel_cache
 from rgpu_server.workers.pages import warm_up
 from rgpu_server.workers.process import first_report
@@ -404,7 +404,8 @@ def _announce(
         for kind, one in inventory.options.items()
     }
     groups = next(iter(inventory.options.values())).groups  # all workers have the same
-    log.info("%s", describe(groups, ceilings, off=config.cgroup == "off"))
+    log.info("%s", describe(groups, off=config.cgroup == "off"))
+    log.debug("%s", details(groups, ceilings))
 
 
 def run_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rgpu_client.arrays.issuer import Issuer
 from rgpu_client.session.greeting import hello_of, program_name
-from rgpu_client.settings import configured_server
+from rgpu_client.settings import SILENT_REMEDY, configured_server
 from rgpu_client.sizes import sizes_of
 from rgpu_common.arrays.line import Line, LineError, Woken
 from rgpu_common.errors import NoSessionError
@@ -107,7 +107,7 @@ def _welcome(line: Line, server: str, seam: Seam) -> Welcome:
             f"the server at {server} answers in a way this release does not know; install the same "
             "release on both sides"
         )
-    raise NoSessionError(f"the server at {server} does not answer; see its log")
+    raise NoSessionError(f"the server at {server} does not answer{SILENT_REMEDY}")
 
 
 def _granted(welcome: Welcome, server: str, seam: Seam) -> Welcome:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rgpu_client.background.store import Store
 from rgpu_common.command import INTERRUPTED, OK, Command
-from rgpu_common.errors import NOT_STARTED, RgpuError, UsageError
+from rgpu_common.errors import NOT_STARTED, NotThereError, RgpuError
 
 if TYPE_CHECKING:
     import argparse
@@ -22,11 +22,22 @@ _LOOK_SECONDS = 0.1
 _PIECE = 1 << 16
 
 
-def found_run(store: Store, name: str) -> Run:
-    """Returns the run of this name; UsageError: there is none, or several may be meant."""
+def sought_run(store: Store, name: str) -> Run | None:
+    """Returns the run of this name, and says which it is if others have the name; None: there is
+    none. UsageError: several may be meant.
+    """
     run = store.find(name)
+    if run is not None and run.name == name and (count := store.namesakes(run)) > 1:
+        which = "the newest" if run.over else "the one that still runs"
+        print(f"rgpu: {run.id} is {which} of {count} runs called {name!r}", file=sys.stderr)
+    return run
+
+
+def found_run(store: Store, name: str) -> Run:
+    """As `sought_run`; NotThereError where there is none."""
+    run = sought_run(store, name)
     if run is None:
-        raise UsageError(
+        raise NotThereError(
             f"no run in the background of this machine is called {name!r}; `rgpu ps --all` shows "
             "which there are"
         )
@@ -95,14 +106,16 @@ def _is_over(store: Store, run: Run) -> bool:
     return now is None or now.over
 
 
-def _status(store: Store, run: Run) -> int:
-    """Returns the exit code of a run that is over."""
+def _status(store: Store, run: Run, *, aloud: bool = False) -> int:
+    """Returns the exit code of a run that is over. aloud: says it, too."""
     now = store.read(run.id)
     if now is None or now.lost:
         print(
             f"rgpu: nobody knows how {run.name} ended: its supervisor was killed", file=sys.stderr
         )
         return NOT_STARTED
+    if aloud:
+        print(f"rgpu: {run.name} ({run.id}) {now.state}", file=sys.stderr)
     return now.status
 
 
@@ -131,7 +144,7 @@ def _wait(arguments: argparse.Namespace) -> int:
     for run in runs:
         while not _is_over(store, run):
             time.sleep(_LOOK_SECONDS)
-        status = _status(store, run) or status
+        status = _status(store, run, aloud=len(runs) > 1) or status
     return status
 
 

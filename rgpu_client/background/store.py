@@ -26,7 +26,7 @@ from rgpu_common.errors import RgpuError, UsageError
 from rgpu_common.texts import may_be
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 # Records and outputs of runs that have ended are kept so long, and of so many runs.
 KEPT_SECONDS = 7 * 86400.0
@@ -35,6 +35,9 @@ MOST_KEPT = 100
 SHOWN_SECONDS = 3600.0
 _RECORD, _OUTPUT, _OLDER = "run.json", "output", "output.0"
 _ID = re.compile(r"run-[0-9a-f]{12}")
+# What the key of a lease of a run has behind the run's id: what a manager's request adds to it, and
+# the number of a further card.
+_BEHIND_ID = re.compile(r"([0-9a-f]{20})?(\.[0-9]+)?")
 # In /proc/PID/stat, counted from what is behind the program's name.
 _SESSION, _STARTTIME = 3, 19
 
@@ -68,6 +71,11 @@ class Run(NamedTuple):
     def over(self) -> bool:
         """Whether it has ended, as far as anybody knows."""
         return bool(self.ended) or self.lost
+
+    def has_lease(self, key: str) -> bool:
+        """Returns whether a key is that of a lease which the run has made for itself."""
+        rest = key.removeprefix(self.id)
+        return rest != key and _BEHIND_ID.fullmatch(rest) is not None
 
     def supervised(self) -> Run:
         """Returns it with this process as its supervisor."""
@@ -180,19 +188,30 @@ class Store:
 
     def find(self, text: str) -> Run | None:
         """Returns the run that the user means: by its id, its name, or how its id begins. Of
-        several with one name it is the newest. None: there is none.
+        several with one name it is the one that runs, else the newest. None: there is none.
 
         Raises:
             UsageError: it may be one of several.
         """
         runs = [run for run in self.all() if text]
-        named = [run for run in runs if text in (run.id, run.name)]
-        if named:
-            return named[-1]
-        begins = [run for run in runs if begins_id(run.id, text)]
-        if len(begins) > 1:
-            raise UsageError(may_be(text, [f"{run.name} ({run.id})" for run in begins]))
-        return begins[0] if begins else None
+        ended = [run for run in runs if run.name == text and run.over]
+        rules: tuple[Callable[[Run], bool], ...] = (
+            lambda run: run.has_lease(text),
+            lambda run: run.name == text and not run.over,
+            lambda run: run in ended[-1:],
+            lambda run: begins_id(run.id, text),
+        )
+        for rule in rules:
+            found = [run for run in runs if rule(run)]
+            if len(found) > 1:
+                raise UsageError(may_be(text, [f"{run.name} ({run.id})" for run in found]))
+            if found:
+                return found[0]
+        return None
+
+    def namesakes(self, run: Run) -> int:
+        """Returns how many runs have the name of this one."""
+        return sum(one.name == run.name for one in self.all())
 
     def clean(self, now: float) -> None:
         """Removes what is left of runs that ended long ago, or that are too many."""

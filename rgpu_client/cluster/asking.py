@@ -15,7 +15,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 
-from rgpu_client.settings import SILENT_SECONDS
+from rgpu_client.program import background_run
+from rgpu_client.settings import SILENT_REMEDY, SILENT_SECONDS
 from rgpu_common.channels import open_channel, tls_refusal
 from rgpu_common.closing import Closing
 from rgpu_common.clusters import MAX_POOL_BYTES
@@ -40,12 +41,16 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _CALL_SECONDS = SILENT_SECONDS
 # The last part of it: how long a look takes at whether the channel is ready.
 _READY_SECONDS = 3.0
+# An id is what a run in the background is called, and so many bytes more.
+_MORE_BYTES = 10
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN)
 
 
 def new_request_id() -> str:
-    """Returns an id that nobody can guess: who knows it can join the lease."""
-    return f"run-{secrets.token_hex(16)}"
+    """Returns an id that nobody can guess: who knows it can join the lease. That of a run in the
+    background begins with the run's id, so that commands know both by it.
+    """
+    return (background_run() or f"run-{secrets.token_hex(6)}") + secrets.token_hex(_MORE_BYTES)
 
 
 class ManagerClient(Closing):
@@ -199,7 +204,8 @@ class ManagerClient(Closing):
 
     def _silence(self) -> str:
         return (
-            f"the manager at {self._manager} did not answer within {_CALL_SECONDS:g} s; see its log"
+            f"the manager at {self._manager} did not answer within {_CALL_SECONDS:g} s"
+            f"{SILENT_REMEDY}"
         )
 
     def _call(
@@ -255,5 +261,5 @@ class _Away:
 
 def _too_late(request: cluster_pb2.SubmitRequest, why: str) -> str:
     if not request.wait:
-        return "the manager did not place the request in time; see its log"
+        return f"the manager did not place the request in time{SILENT_REMEDY}"
     return "no card had room in time" + (f": {why}" if why else "")

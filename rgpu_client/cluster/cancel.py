@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator, Sequence
 
+    from rgpu_client.background.store import Run
     from rgpu_client.cluster.servers import Server, Servers
 
 # What is in no gang.
@@ -30,8 +31,8 @@ class Target(NamedTuple):
 
     id: what tells it from all others, as `given` in that nobody can choose it; else its owner has.
     names: further words that people have for it. group: the tenant and the gang, all of which is
-    meant by its word. shown: what it is, for a sentence. here: a run in the background of this
-    machine. end: ends it and returns what has happened.
+    meant by its word. shown: what it is, for a sentence. key: that of its lease. run: it is this
+    run in the background of this machine. end: ends it and returns what has happened.
     """
 
     id: str
@@ -40,12 +41,21 @@ class Target(NamedTuple):
     shown: str
     end: Callable[[], str]
     given: bool = True
-    here: bool = False
+    key: str = ""
+    run: Run | None = None
 
     @property
     def words(self) -> tuple[str, ...]:
         """Returns all that people may call it."""
         return (self.id, *filter(None, (*self.names, self.group[1])))
+
+    def is_called(self, name: str) -> bool:
+        """Returns whether it, or a lease that ends with it, is called just so."""
+        return name in self.words or (self.run is not None and self.run.has_lease(name))
+
+    def has(self, other: Target) -> bool:
+        """Returns whether the other is a lease of this run, or the wait for one."""
+        return self.run is not None and self.run.has_lease(other.key)
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +75,9 @@ def _cancel(arguments: argparse.Namespace) -> int:
         targets = [*here, *_elsewhere(arguments, here)]
     # All names are looked up before anything ends.
     found = [
-        one for name in arguments.name for one in _exactly(here, name) or _meant(targets, name)
+        one
+        for name in arguments.name
+        for one in _exactly(here, name) or _meant(targets, here, name)
     ]
     done = [_ended(one) for one in dict.fromkeys(found)]
     return OK if all(done) else FAILED
@@ -94,10 +106,10 @@ def _ended(target: Target) -> bool:
 
 def _exactly(here: Sequence[Target], name: str) -> list[Target]:
     """Returns the run in the background that is called just so; UsageError: there are several."""
-    return _one(name, [one for one in here if name in one.words])
+    return _one(name, here, [one for one in here if one.is_called(name)])
 
 
-def _meant(targets: Sequence[Target], name: str) -> list[Target]:
+def _meant(targets: Sequence[Target], here: Sequence[Target], name: str) -> list[Target]:
     """Returns what a name means; UsageError: it may mean several, ServerError: nothing.
 
     Most words are what their owners like, and these may have wanted what others call theirs.
@@ -109,7 +121,7 @@ def _meant(targets: Sequence[Target], name: str) -> list[Target]:
         rules.append(lambda one: name in one.words)
         rules.append(lambda one: any(begins_id(word, name) for word in one.words))
     for rule in rules:
-        found = _one(name, [one for one in targets if name and rule(one)])
+        found = _one(name, here, [one for one in targets if name and rule(one)])
         if found:
             return found
     raise ServerError(
@@ -117,11 +129,11 @@ def _meant(targets: Sequence[Target], name: str) -> list[Target]:
     )
 
 
-def _one(name: str, found: Sequence[Target]) -> list[Target]:
-    """Returns what was found, if it is one thing; UsageError."""
-    here = [one for one in found if one.here]
-    if len(here) == 1 and all(here[0].names[0] in one.names for one in found):
-        return here  # the others are its leases, which end with it
+def _one(name: str, here: Sequence[Target], leases: Sequence[Target]) -> list[Target]:
+    """Returns what was found, if it is one thing; UsageError. A run in the background stands for
+    its leases: they end with its program, which is asked first.
+    """
+    found = dict.fromkeys(next((run for run in here if run.has(one)), one) for one in leases)
     if len({one.group if one.group[1] == name else one.id for one in found}) > 1:
         raise UsageError(may_be(name, [one.id for one in found]))
     return list(found)
@@ -154,7 +166,7 @@ def _here() -> Iterator[Target]:
     for run in store.all():
         if not run.over:
             shown = f"{run.name} ({run.id})"
-            yield Target(run.id, (run.name,), _ALONE, shown, partial(end, store, run), here=True)
+            yield Target(run.id, (run.name,), _ALONE, shown, partial(end, store, run), run=run)
 
 
 def _lease(server: Server, lease: str, names: tuple[str, ...]) -> Target:
@@ -164,7 +176,7 @@ def _lease(server: Server, lease: str, names: tuple[str, ...]) -> Target:
         return f"{shown} was ended, and {counted(ended, 'session')} with it"
 
     shown = f"{server.node}/{lease}" if server.node else lease
-    return Target(shown, _named(names), _ALONE, shown, end)
+    return Target(shown, _named(names), _ALONE, shown, end, key=names[0])
 
 
 def _claim(server: Server, claim: int, names: tuple[str, ...]) -> Target:
@@ -176,7 +188,7 @@ def _claim(server: Server, claim: int, names: tuple[str, ...]) -> Target:
     words = _named(names)
     number = f"{server.node}/claim-{claim}" if server.node else f"claim-{claim}"
     shown = words[-1] if words else number
-    return Target(number, words, _ALONE, shown, end)
+    return Target(number, words, _ALONE, shown, end, key=names[0])
 
 
 def _of_manager(servers: Servers) -> Iterator[Target]:
@@ -211,7 +223,7 @@ def _request(manager: str, request: str, name: str, group: tuple[str, str], stat
         return f"{shown} {'does not wait any more' if state == 'waits' else 'was ended'}"
 
     shown = f"{name} ({request})" if name else request
-    return Target(request, _named((name,)), group, shown, end, given=False)
+    return Target(request, _named((name,)), group, shown, end, given=False, key=request)
 
 
 def _reservation(manager: str, reservation: str) -> Target:

@@ -144,7 +144,7 @@ def _release(arguments: argparse.Namespace) -> int:
     tenant = arguments.tenant or os.environ.get("RGPU_TENANT", "")
     with ManagerClient(_manager(arguments)) as client:
         released = client.release(arguments.reservation, tenant)
-    print(one_line(f"rgpu: {released} is released"), file=sys.stderr)
+    print(one_line(f"reservation {released} was released"))
     return OK
 
 

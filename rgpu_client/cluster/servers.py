@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 import sys
@@ -16,16 +17,16 @@ from msgspec import Struct
 
 from netprobe.candidates import is_explicit
 from rgpu_client.cluster.placing import manager_of
-from rgpu_client.settings import API_SERVER_HELP, SILENT_SECONDS, configured_server
+from rgpu_client.settings import API_SERVER_HELP, SILENT_REMEDY, SILENT_SECONDS, configured_server
 from rgpu_common.command import FAILED, OK
 from rgpu_common.credentials import check_secured, credentials_for
 from rgpu_common.endpoints import UcxEndpoint, parse_endpoint, speaks_tls
-from rgpu_common.errors import RgpuError, ServerError, SilentError, UsageError
+from rgpu_common.errors import NotThereError, RgpuError, ServerError, SilentError, UsageError
 from rgpu_common.tables import plain_message
 from rgpu_common.texts import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from rgpu_client.control import ControlClient
@@ -81,6 +82,17 @@ class Server(Struct, frozen=True):
             endpoint, seconds or TIMEOUT_SECONDS, environment, explicit=self.explicit
         )
 
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[ControlClient]:
+        """Yields a connection to its API. Of a node of a cluster each refusal says which it is."""
+        try:
+            with self.client() as client:
+                yield client
+        except ServerError as error:
+            if not self.node:
+                raise
+            raise type(error)(f"{self}: {error}") from None
+
 
 def _opened(server: Server) -> AbstractContextManager[ControlClient]:
     return server.client()
@@ -102,7 +114,7 @@ class Answered(Generic[T]):
 def _silence(server: Server, seconds: float) -> str:
     return (
         f"the server at {server.address} did not answer within the {seconds:g} s that all nodes "
-        "have together; see its log"
+        f"have together{SILENT_REMEDY}"
     )
 
 
@@ -255,8 +267,9 @@ def servers_of(arguments: argparse.Namespace) -> Servers:
     A server's name counts before a manager's, as in `rgpu run`.
 
     Raises:
-        UsageError: the options contradict each other, or name no node of the cluster.
+        UsageError: the options contradict each other.
         ServerError: the manager does not answer.
+        NotThereError: the cluster has no node of that name.
     """
     option, node = arguments.manager, arguments.node
     if arguments.server and (option or node):
@@ -311,12 +324,12 @@ def only_server(servers: Servers, what: str) -> Server:
 
 
 def _named(pool: cluster_pb2.GetPoolResponse, name: str) -> cluster_pb2.PoolNode:
-    """Returns the node of this name; UsageError. How a name begins is none: `gpu1` would drain
+    """Returns the node of this name; NotThereError. How a name begins is none: `gpu1` would drain
     gpu10 when gpu1 has gone.
     """
     found = next((one for one in pool.nodes if one.name == name), None)
     if found is None:
-        raise UsageError(f"there is no node {name!r}: name one of {_names(pool)}")
+        raise NotThereError(f"there is no node {name!r}: name one of {_names(pool)}")
     return found
 
 

@@ -11,7 +11,14 @@ from rgpu_common.errors import UsageError
 from rgpu_common.mig import full_name
 from rgpu_common.tables import as_json, fitting, format_time, message_json, table, terminal_width
 from rgpu_common.texts import one_line
-from rgpu_common.units import PPM, format_bytes, format_duration, format_seconds, format_share
+from rgpu_common.units import (
+    PPM,
+    counted,
+    format_bytes,
+    format_duration,
+    format_seconds,
+    format_share,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -116,7 +123,7 @@ def waiting_lines(pool: cluster_pb2.GetPoolResponse, width: int | None) -> list[
         rows = [_waiting_row(one) for one in pool.waiting]
         lines += ["", fitting(_WAITING_TITLES, rows, _WAITING_DROPPED, width)]
     if pool.others_waiting:
-        lines += ["", f"in line: {pool.others_waiting} requests of other tenants"]
+        lines += ["", f"in line: {counted(pool.others_waiting, 'request')} of other tenants"]
     return lines
 
 
@@ -268,11 +275,18 @@ def _path_row(path: cluster_pb2.PoolPath) -> tuple[str, ...]:
         path.server_rack or "-",
         path.server_nic or "-",
         f"{path.round_trip_ns / 1000:.0f} us",
-        f"{path.up_rate / 1e6:.0f} MB/s",
-        f"{path.down_rate / 1e6:.0f} MB/s",
+        _rate(path.up_rate),
+        _rate(path.down_rate),
         path.transport,
-        format_seconds(path.age_seconds),
+        format_seconds(path.age_seconds) + (", doubted" if path.doubted else ""),
     )
+
+
+def _rate(per_second: int) -> str:
+    """Returns a rate that is not 0 although it is small."""
+    if per_second < 10e6:
+        return f"{per_second / 1e3:.0f} kB/s"
+    return f"{per_second / 1e6:.0f} MB/s"
 
 
 def _print_events(events: Iterable[cluster_pb2.ClusterEvent], in_json: bool) -> int:

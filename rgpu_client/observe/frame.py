@@ -181,7 +181,13 @@ def _device(label: str, device: DeviceNow, view: View) -> str:
 
 def _table(nows: Nows, view: View, room: int) -> list[str]:
     if not any(now.leases for now in nows.values()):
-        return [view.ink.paint("you see no lease: `rgpu run -- PROGRAM` makes one", "dim")]
+        taken = any(
+            device.leased_share_ppm or device.used_memory_bytes
+            for now in nows.values()
+            for device in now.devices
+        )
+        what = "none of the leases here is yours" if taken else "you see no lease"
+        return [view.ink.paint(f"{what}: `rgpu run -- PROGRAM` makes one", "dim")]
     rows = sorted(_leases(nows), key=lambda row: (SORTS[view.sort](row[1]), row[0]))
     names = _names(rows, view, nodes="" not in nows)
     gap = 2 if view.width >= _WIDE else 1

@@ -61,11 +61,11 @@ class _Log(NamedTuple):
 def _logs(arguments: argparse.Namespace) -> int:
     elsewhere = arguments.events or arguments.json or arguments.server or arguments.node
     if arguments.lease and not elsewhere:
-        from rgpu_client.background.commands import show
+        from rgpu_client.background.commands import show, sought_run
         from rgpu_client.background.store import Store
 
         store = Store(os.environ)
-        run = store.find(arguments.lease)
+        run = sought_run(store, arguments.lease)
         if run is not None:
             return show(store, run, follow=arguments.follow)
     servers, lease = _where(servers_of(arguments), arguments.lease)

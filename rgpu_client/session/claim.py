@@ -15,8 +15,9 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from rgpu_client.program import background_run
 from rgpu_client.session.greeting import hello_of, run_name
-from rgpu_client.settings import SILENT_SECONDS
+from rgpu_client.settings import SILENT_REMEDY, SILENT_SECONDS
 from rgpu_client.sizes import sizes_of
 from rgpu_common.errors import NoSessionError
 from rgpu_common.parts import native_library
@@ -109,8 +110,8 @@ def claim_named(
 
 
 def new_key() -> str:
-    """Returns the key of a new lease."""
-    return f"run-{os.urandom(6).hex()}"
+    """Returns the key of a new lease: the id of the run in the background, if it is that run's."""
+    return background_run() or f"run-{os.urandom(6).hex()}"
 
 
 def let_go(held: Held) -> None:
@@ -188,7 +189,7 @@ class _Answers:
             until = math.inf if patient else until
             if progress is not None:
                 progress(answer)
-        raise NoSessionError(f"the server at {self._server} does not answer; see its log")
+        raise NoSessionError(f"the server at {self._server} does not answer{SILENT_REMEDY}")
 
     def _check_alive(self) -> bool:
         """Returns True if the server answers a probe; NoSessionError if it is silent there too."""
@@ -203,7 +204,8 @@ class _Answers:
             find(self._server, _PROBE_SECONDS)
             return True
         raise NoSessionError(
-            f"the server at {self._server} did not answer within {SILENT_SECONDS:g} s; see its log"
+            f"the server at {self._server} did not answer within {SILENT_SECONDS:g} s"
+            f"{SILENT_REMEDY}"
         )
 
     def _next(self) -> tuple[int, bytes] | None:

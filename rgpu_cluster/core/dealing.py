@@ -349,7 +349,7 @@ class Dealer:
                 self._hope_until(min(ends))
             return False
         self._line.remove(entry.request.id)
-        why = entry.refused or refusal.remedy + (_WAIT if possible else "")
+        why = entry.refused or refusal.remedy + ((entry.lent or _WAIT) if possible else "")
         self._actions.append(Denied(entry.request.id, why, refusal))
         return True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,27 +34,56 @@ class Candidate(Struct, frozen=True):
     equal: int = 0
 
 
-Rejected = tuple[Reason, int]
-"""Why the cards of one class could not take a request, and how many they are."""
+_OF_ONE_MACHINE = ("", "shm", "unix")
+# Of the nodes with a reason so many are named.
+MOST_NODES = 4
+
+
+class Rejected(NamedTuple):
+    """Why the cards of one class could not take a request, and how many they are. nodes: some of
+    their nodes, if the reason is one of `OF_NODE`.
+    """
+
+    reason: Reason
+    cards: int
+    nodes: tuple[str, ...] = ()
 
 
 class Excluded(Struct, frozen=True):
-    """All cards that could not take a request for one reason."""
+    """All cards that could not take a request for one reason. nodes: as `Rejected` has them."""
 
     reason: Reason
     cards: int
     classes: int
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def because(self) -> str:
+        """Returns the reason, with the names of nodes."""
+        return f"{self.reason.value} ({', '.join(self.nodes)})" if self.nodes else self.reason.value
 
 
 def excluded(rejected: Iterable[Rejected]) -> tuple[Excluded, ...]:
     """Returns the reasons with their cards, those with the most cards first."""
     cards: Counter[str] = Counter()
     classes: Counter[str] = Counter()
-    for reason, count in rejected:
+    nodes: dict[str, set[str]] = {}
+    for reason, count, names in rejected:
         cards[reason.name] += count
         classes[reason.name] += bool(count)
+        nodes.setdefault(reason.name, set()).update(names)
     ordered = sorted(cards.items(), key=lambda item: (-item[1], item[0]))
-    return tuple(Excluded(Reason[name], count, classes[name]) for name, count in ordered if count)
+    return tuple(
+        Excluded(Reason[name], count, classes[name], _some(nodes[name]))
+        for name, count in ordered
+        if count
+    )
+
+
+def _some(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns the first names; "..." stands for the others."""
+    found = sorted(names)
+    return (*found[:MOST_NODES], *(["..."] if len(found) > MOST_NODES else []))
 
 
 class Decision(Struct, frozen=True):
@@ -103,6 +132,8 @@ def why(chosen: Candidate) -> str:
         "any": "on another node",
     }[chosen.mode.word]
     if chosen.slowdown_ppm:
-        known = "measured" if chosen.measured else "estimated, this path was never measured"
-        far += f"; {chosen.slowdown_ppm * 100 / PPM:.1f} % slower over {chosen.transport} ({known})"
+        # What was measured between two nodes of one machine says nothing of where this card is.
+        over = "" if chosen.transport in _OF_ONE_MACHINE else f" over {chosen.transport}"
+        known = "measured" if chosen.measured else "estimated, no trusted measurement of this path"
+        far += f"; {chosen.slowdown_ppm * 100 / PPM:.1f} % slower{over} ({known})"
     return f"{cards}: {far}"

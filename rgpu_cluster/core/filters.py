@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from rgpu_cluster.core.classes import HEADROOM_STEPS
+from rgpu_cluster.core.node import DRAINING
 from rgpu_cluster.core.request import Mode
 from rgpu_common.units import PPM
 
@@ -27,7 +28,8 @@ class Reason(Enum):
     POOL = "is in another pool"
     MIG = "is not of the MIG profile that was asked for"
     MEMORY_TOTAL = "has less memory in all than was asked for"
-    TAINT = "takes no new leases (draining, unhealthy, or its network is degraded)"
+    DRAINED = "is on a node that takes no new leases, because its operator drains it"
+    STALE = "is on a node that has refused or not answered, and has not reported since"
     TOO_FAR = "is farther away than the request allows"
     SLOWDOWN = "is predicted to slow the program down more than --max-slowdown allows"
     BANDWIDTH = "has too little network bandwidth left"
@@ -47,7 +49,8 @@ class Reason(Enum):
 
 PASSING = frozenset(
     {
-        Reason.TAINT,
+        Reason.DRAINED,
+        Reason.STALE,
         Reason.BANDWIDTH,
         Reason.TIME,
         Reason.MEMORY,
@@ -60,6 +63,8 @@ PASSING = frozenset(
     }
 )
 """Reasons that end when leases end, or when a node is itself again."""
+OF_NODE = frozenset({Reason.DRAINED, Reason.STALE})
+"""Reasons for which somebody looks at a node, so it is named."""
 
 
 def of_kind(kind: Kind | Card, request: Request) -> Reason | None:
@@ -77,7 +82,9 @@ def of_kind(kind: Kind | Card, request: Request) -> Reason | None:
 
 def of_site(site: Site) -> Reason | None:
     """Returns why no card at this site takes new leases."""
-    return Reason.TAINT if site.taints else None
+    if DRAINING in site.taints:
+        return Reason.DRAINED
+    return Reason.STALE if site.taints else None
 
 
 def of_mode(mode: Mode, slowdown_ppm: int, request: Request) -> Reason | None:

@@ -21,6 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rgpu_common.crowds import Crowds
+from rgpu_common.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,7 +80,8 @@ class Entry:
     not tried again. passing: the barred nodes that may allow it later. group: None while it rests,
     or is not in line; last: why it was not placed before. hint: what is under way for it. choices:
     its alternatives, the best first. request: the one that it asks for now, choices[chosen]; the
-    first, except while it is tried or has cards. pressed: the one for which leases end soon.
+    first, except while it is tried or has cards. pressed: the one for which leases end soon. lent:
+    what waiting would get back for it, for its refusal.
     """
 
     request: Request
@@ -101,6 +103,7 @@ class Entry:
     choices: list[Request] = field(init=False)
     chosen: int = 0
     pressed: int = 0
+    lent: str = ""
 
     def __post_init__(self) -> None:
         self.choices = [self.request]
@@ -339,9 +342,9 @@ def gang_differs(entry: Entry, line: Line) -> str:
     if not entry.gang or not sizes:
         return ""
     return (
-        f"gang {gang_word(entry.gang)!r} is in line with runs that say {min(sizes)} runs in all, "
-        f"and this one says {entry.gang_size}: give all of them the same number, or this one "
-        "another word"
+        f"gang {gang_word(entry.gang)!r} is in line with runs that say "
+        f"{counted(min(sizes), 'run')} in all, and this one says {entry.gang_size}: give all of "
+        "them the same number, or this one another word"
     )
 
 

@@ -205,7 +205,10 @@ class Manager:
         entry = booking.entry
         for name in sorted(booking.waiting_for):
             entry.bar(name, passing=True)
-            entry.refused = f"the server of node {name} does not answer; see its log"
+            entry.refused = (
+                f"the server of node {name} does not answer; try again for another node, and have "
+                "its operator look at its log"
+            )
             if self.pool.node(name) is not None:
                 self.pool.taint(name, STALE)
                 self._actions.append(Refresh(name))

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from rgpu_cluster.core.card import Card
 
 MAX_CARDS_PER_NODE = 128
+# The taint of a node whose operator drains it.
+DRAINING = "drain"
 # The taint of a node whose daemon refused what the pool says it has, or cannot be asked.
 STALE = "stale"
 

@@ -56,12 +56,27 @@ class Figures(Struct, frozen=True):
 SAME_RACK = Figures(60_000, 20_000, 1_100_000_000, 1_100_000_000, 1_000_000)
 OTHER_RACK = Figures(250_000, 80_000, 600_000_000, 600_000_000, 1_000_000)
 
+# Figures so many times worse than `OTHER_RACK` are doubtful: the machines may have been too busy to
+# measure. If that comes out so often in a row, it is believed.
+DOUBTFUL_TIMES = 100
+MOST_DOUBTS = 3
+
+
+def is_doubtful(figures: Figures) -> bool:
+    """Returns whether figures may tell more of busy machines than of the network."""
+    slowest = min(figures.up_rate, figures.down_rate)
+    return (
+        slowest * DOUBTFUL_TIMES < OTHER_RACK.up_rate
+        or figures.round_trip_ns > DOUBTFUL_TIMES * OTHER_RACK.round_trip_ns
+    )
+
 
 class Predicted(Struct, frozen=True):
     """The cost of a path for a program.
 
     slowdown_ppm: time spent on the network for each second of device time.
-    measured: False if no measurement of exactly this class of paths exists.
+    measured: False if no measurement of exactly this class of paths exists, or it is doubted.
+    transport: "" if that is not known either.
     """
 
     slowdown_ppm: int
@@ -102,14 +117,25 @@ class Paths:
     ) -> None:
         self._measured = dict(measured or {})
         self._declared = dict(declared or {})
+        # How many doubtful figures of a class have come in a row.
+        self._doubts: dict[tuple[End, End], int] = {}
         self._aged_ns = 0
 
     def learn(self, client: End, server: End, figures: Figures) -> None:
         """Takes a measurement; it replaces an earlier one of the same class."""
         self._measured.pop((client, server), None)
         self._measured[client, server] = figures
+        doubts = self._doubts.pop((client, server), 0)
+        if is_doubtful(figures):
+            self._doubts[client, server] = min(doubts + 1, MOST_DOUBTS)
         if len(self._measured) > MOST_MEASURED:
-            del self._measured[next(iter(self._measured))]
+            oldest = next(iter(self._measured))
+            del self._measured[oldest]
+            self._doubts.pop(oldest, None)
+
+    def doubted(self, ends: tuple[End, End]) -> bool:
+        """Returns whether the figures of a class are doubtful, and have not been confirmed."""
+        return 0 < self._doubts.get(ends, 0) < MOST_DOUBTS
 
     def grow_older(self, now_ns: int) -> None:
         """Counts up the ages of all measurements. now_ns: of a clock that never goes back."""
@@ -127,24 +153,25 @@ class Paths:
     def predict(self, client: Client, site: Site, profile: Profile) -> Predicted:
         """Returns what the path from a client to a site is predicted to cost.
 
-        A class without a measurement takes the declared figures, else the median of the measured
-        classes between the same kind of places (one rack, or two), else a constant; each raised.
+        A class without a measurement, or with one that is doubted, takes the declared figures, else
+        the median of the measured classes between the same kind of places (one rack, or two), else
+        a constant; each raised.
         """
         ends = End(client.rack, client.nic), End(site.rack, site.nic)
         known = self._measured.get(ends)
-        if known is not None:
+        if known is not None and not self.doubted(ends):
             age = min(known.age_seconds * PPM // (2 * AGE_SECONDS), MOST_WIDENING_PPM)
             return Predicted(widened(waiting_ppm(known, profile), age), True, known.transport)
         likely = self._declared.get(ends) or self._median(ends, profile)
         ppm = widened(waiting_ppm(likely, profile), UNMEASURED_PPM)
-        return Predicted(ppm, False, likely.transport)
+        return Predicted(ppm, False, "")
 
     def _median(self, ends: tuple[End, End], profile: Profile) -> Figures:
         same_rack = ends[0].rack == ends[1].rack
         alike = [
             figures
             for (client, server), figures in self._measured.items()
-            if (client.rack == server.rack) == same_rack
+            if (client.rack == server.rack) == same_rack and not self.doubted((client, server))
         ]
         if not alike:
             return SAME_RACK if same_rack else OTHER_RACK

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from rgpu_cluster.core import feasible, filters, several
-from rgpu_cluster.core.decision import Candidate, Decision, Refusal, Rejected
+from rgpu_cluster.core.decision import MOST_NODES, Candidate, Decision, Refusal, Rejected
 from rgpu_cluster.core.domains import Taken, bounds_of
 from rgpu_cluster.core.found import Found, order
 from rgpu_cluster.core.fragmentation import USUAL, Mix
@@ -66,7 +66,11 @@ class Search:
             reason = filters.of_kind(kind, self._request) or filters.of_site(site)
             reason = reason or self.taken.of_site(site)
             if reason is not None:
-                self.rejected += ((reason, len(members)) for members in states.values())
+                named = reason in filters.OF_NODE
+                self.rejected += (
+                    Rejected(reason, len(members), _nodes_of(members) if named else ())
+                    for members in states.values()
+                )
                 continue
             for where, cards in self._home.items():
                 if where[:2] == (kind, site):
@@ -83,7 +87,7 @@ class Search:
         for (where, why), count in self._closed.items():
             if where[:2] == (kind, site):
                 without[where[2]] = without.get(where[2], 0) + count
-                self.rejected.append((why, count))
+                self.rejected.append(Rejected(why, count))
         mode = Mode.NEAR if client.rack and client.rack == site.rack else Mode.ANY
         predicted = self.paths.predict(client, site, self._request.profile)
         reason = filters.of_mode(mode, predicted.slowdown_ppm, self._request)
@@ -91,7 +95,7 @@ class Search:
             self._consider(mode, predicted, kind, site, states, without)
             return
         for state, members in states.items():
-            self.rejected.append((reason, len(members) - without.get(state, 0)))
+            self.rejected.append(Rejected(reason, len(members) - without.get(state, 0)))
 
     def _consider(
         self,
@@ -114,7 +118,17 @@ class Search:
                 total = far + near(kind, state)
                 self.found.append(Found(total, mode, predicted, kind, site, state, members))
             else:
-                self.rejected.append((reason, count - without.get(state, 0)))
+                self.rejected.append(Rejected(reason, count - without.get(state, 0)))
+
+
+def _nodes_of(members: Members) -> tuple[str, ...]:
+    """Returns the nodes of some cards of a class: of more than are named, if there are more."""
+    names: dict[str, None] = {}
+    for card in members:
+        names[card.node] = None
+        if len(names) > MOST_NODES:
+            break
+    return tuple(names)
 
 
 def _cards_of(pool: Pool, name: str) -> list[CardId]:

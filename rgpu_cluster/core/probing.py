@@ -54,7 +54,9 @@ class Probing:
         return chosen
 
     def _due(self, by_end: dict[End, list[Node]], paths: Paths) -> list[tuple[End, End]]:
-        """Returns the classes to measure, unmeasured ones first, then the oldest figures."""
+        """Returns the classes to measure: unmeasured ones first, then those whose figures are
+        doubted, then the oldest figures.
+        """
         known = paths.measured()
         due = []
         for client in by_end:
@@ -65,6 +67,8 @@ class Probing:
                     continue
                 if figures is None:
                     due.append((-1, last, client, server))
+                elif paths.doubted((client, server)):
+                    due.append((0, last, client, server))
                 elif figures.age_seconds >= OLD_SECONDS:
                     due.append((1, last - figures.age_seconds, client, server))
         due.sort()

@@ -256,7 +256,8 @@ class Accounts:
     def _exceeds(self, tenant: str, use: Use) -> str:
         quota = self._quotas.of(tenant)
         if quota.share_ppm is not None and use.share_ppm > quota.share_ppm:
-            return f"shares of {quota.share_ppm / PPM:g} cards in all"
+            cards = "1 card" if quota.share_ppm == PPM else f"{quota.share_ppm / PPM:g} cards"
+            return f"shares of {cards} in all"
         if quota.memory_bytes is not None and use.memory_bytes > quota.memory_bytes:
             return f"{format_bytes(quota.memory_bytes)} in all"
         return ""

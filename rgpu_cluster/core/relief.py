@@ -22,6 +22,7 @@ from rgpu_cluster.core.node import STALE
 from rgpu_cluster.core.pressure import Rules, growth, on_card, use_of_lease, ways
 from rgpu_cluster.core.request import Mode, holding_of
 from rgpu_cluster.core.score import Score
+from rgpu_common.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -179,10 +180,14 @@ class Relief:
         due, asker = now_ns, _asker(together[0])
         waits = all(entry.wait for entry in together)
         for lease, give in sorted(ends.items()):
-            holding = self._pool.holding(give.card, lease)
-            assert holding is not None, "a lease that gives way is in the pool"
-            grace = accounts.grace_ns(holding.tenant, self._limits.grace_ns)
+            grace = self._grace_ns(give, accounts)
             if lease not in self._told and grace and not waits:
+                longest = max(self._grace_ns(one, accounts) for one in ends.values())
+                for entry in together:
+                    entry.lent = (
+                        "; its room is lent to tenants beyond their quotas: --wait gets it back "
+                        f"within {-(-longest // SECOND)} s"
+                    )
                 return False
             if lease not in self._told:
                 self._told[lease] = now_ns + grace, asker
@@ -194,10 +199,16 @@ class Relief:
         self._await_next(now_ns)
         for entry in together:
             entry.hint = (
-                f"{len(ends)} leases of tenants beyond their quotas end for it in "
+                f"{counted(len(ends), 'lease')} of tenants beyond their quotas will end for it in "
                 f"{-(-(due - now_ns) // SECOND)} s at most"
             )
         return False
+
+    def _grace_ns(self, give: Give, accounts: Accounts) -> int:
+        """Returns how long before its end the tenant of a lease is told."""
+        holding = self._pool.holding(give.card, give.lease)
+        assert holding is not None, "a lease that gives way is in the pool"
+        return accounts.grace_ns(holding.tenant, self._limits.grace_ns)
 
     def _claim(self, entry: Entry, found: Sequence[Way], now_ns: int) -> None:
         request = entry.request

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from rgpu_cluster.core import topology
-from rgpu_cluster.core.decision import Candidate
+from rgpu_cluster.core.decision import Candidate, Rejected
 from rgpu_cluster.core.filters import Reason
 from rgpu_cluster.core.found import Found, order
 from rgpu_cluster.core.request import Mode
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
     from rgpu_cluster.core.card import CardId
-    from rgpu_cluster.core.decision import Rejected
     from rgpu_cluster.core.domains import Taken
     from rgpu_cluster.core.node import Node
     from rgpu_cluster.core.pool import Pool
@@ -111,14 +110,14 @@ def left_out(pool: Pool, request: Request, cards: Cards) -> Iterator[Rejected]:
     by_node = cards.by_node()
     if request.one_node:
         if by_node:
-            yield Reason.FEW, sum(map(len, by_node.values()))
+            yield Rejected(Reason.FEW, sum(map(len, by_node.values())))
         return
     taken, every = cards.taken.copy(), sum(map(len, by_node.values()))
     used = set(_on_nodes(pool, cards, by_node, by_node, every, taken))
     for name, some in by_node.items():
         reason = taken.why_not(cards.node(name))
         if reason is not None:
-            yield reason, len(set(some) - used)
+            yield Rejected(reason, len(set(some) - used))
 
 
 def _nodes_with_room(request: Request, cards: Cards) -> list[str]:

@@ -29,6 +29,7 @@ from rgpu_cluster.kubernetes.api import open_client
 from rgpu_cluster.kubernetes.names import DRIVER
 from rgpu_common.errors import ConfigError, ServerError
 from rgpu_common.tasks import end
+from rgpu_common.units import counted
 
 if TYPE_CHECKING:
     from rgpu_cluster.kubelet.claims import ClaimName
@@ -117,7 +118,8 @@ async def _keep_authorities(store: Store) -> None:
 async def _remove_all(options: PluginOptions, store: Store, stop: asyncio.Event) -> None:
     """Removes all claims. Then it lets the kubelet remove its pods, which wait for this answer."""
     count = store.remove_all()
-    print(f"rgpu: {count} claims were prepared on this node; nothing of them is left", flush=True)
+    had = counted(count, "prepared claim")
+    print(f"rgpu: this node had {had}; nothing of what was prepared is left", flush=True)
 
     async def unprepare(claim: ClaimName) -> None:
         store.remove(claim)

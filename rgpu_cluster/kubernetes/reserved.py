@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from rgpu_cluster.kubernetes.names import RESERVE_UNTIL
 from rgpu_cluster.kubernetes.views import is_reserved, reserved_until
+from rgpu_common.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +72,8 @@ class ReservedClaims:
         ordered = self._ordered.get(namespace, [])
         if len(ordered) <= most or bisect_left(ordered, _rank(claim)) < most:
             return ""
-        return f"namespace {namespace} may have {most} reservations, and has them; delete one"
+        has = counted(most, "reservation")
+        return f"namespace {namespace} may have {has}, and has as many; delete one"
 
 
 def _rank(claim: Any) -> Rank:

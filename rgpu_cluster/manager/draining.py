@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-from rgpu_cluster.manager.reading import DRAINING
+from rgpu_cluster.core.node import DRAINING
 from rgpu_server.web.calls import CallRefusedError
 from rgpu_server.web.words import needed, seconds_of
 
@@ -35,6 +35,9 @@ async def drain_order(shell: Shell, order: str, body: Mapping[str, Any], identit
     link = shell.links.get(name)
     if link is None:
         raise CallRefusedError(409, f"node {name[:64]} is not connected to the manager")
+    was = ""
+    if _is_draining(shell, name) is drains:
+        was = " was drained already: it" if drains else " was not drained: it"
     link.drain(drain=drains, end_after_seconds=seconds)
     if not await _reported(shell, name, drains=drains):
         sentence = (
@@ -43,19 +46,24 @@ async def drain_order(shell: Shell, order: str, body: Mapping[str, Any], identit
         )
         raise CallRefusedError(503, sentence)
     if not drains:
-        return f"{name} takes new leases and sessions"
+        return f"{name}{was} takes new leases and sessions"
     if seconds is None:
-        return f"{name} takes nothing new; what runs goes on until it ends by itself"
-    return f"{name} takes nothing new; what runs ends in {seconds:g} s at the latest"
+        return f"{name}{was} takes nothing new; what runs goes on until it ends by itself"
+    return f"{name}{was} takes nothing new; what runs ends in {seconds:g} s at the latest"
 
 
 async def _reported(shell: Shell, name: str, *, drains: bool) -> bool:
     """Waits until the node's report says whether it drains."""
     end = time.monotonic() + _REPORT_SECONDS
     while True:
-        node = shell.core.pool.node(name)
-        if node is not None and (DRAINING in node.taints) is drains:
+        if _is_draining(shell, name) is drains:
             return True
         if time.monotonic() > end:
             return False
         await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _is_draining(shell: Shell, name: str) -> bool | None:
+    """Returns whether a node drains, by its last report; None: it has sent none."""
+    node = shell.core.pool.node(name)
+    return None if node is None else DRAINING in node.taints

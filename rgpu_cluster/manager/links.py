@@ -12,10 +12,10 @@ from rgpu_cluster.core import events as on
 from rgpu_cluster.core.book import Stage
 from rgpu_cluster.core.card import CardId
 from rgpu_cluster.core.errors import PoolError
+from rgpu_cluster.core.node import DRAINING
 from rgpu_cluster.core.paths import End
 from rgpu_cluster.manager.pace import Pace
 from rgpu_cluster.manager.reading import (
-    DRAINING,
     HOST_BYTES,
     SERVER_BYTES,
     figures_of,

@@ -15,6 +15,7 @@ from rgpu_cluster.manager.links import NodeLink, check_identity, joined
 from rgpu_cluster.manager.reading import node_name
 from rgpu_common import release
 from rgpu_common.clusters import ADMITTED
+from rgpu_common.units import counted
 from rgpu_common.v1 import agent_pb2, agent_pb2_grpc
 
 if TYPE_CHECKING:
@@ -107,7 +108,9 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             self._left(link)
             await _abort(grpc.StatusCode.INVALID_ARGUMENT, str(error), context)
         self._servers[link.name] = link.server
-        self._shell.note("joined", f"{len(report.cards)} cards at {report.address}", link.name)
+        self._shell.note(
+            "joined", f"{counted(len(report.cards), 'card')} at {report.address}", link.name
+        )
         link.catch_up()
         reader = asyncio.ensure_future(_read(link, context))
         writer = asyncio.ensure_future(_write(link, context))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rgpu_cluster.core.card import Card, CardId, Elastic, Holding, Labels
 from rgpu_cluster.core.errors import PoolError, RequestError
 from rgpu_cluster.core.limits import MOST_COUNTED
-from rgpu_cluster.core.node import MAX_CARDS_PER_NODE, Node
+from rgpu_cluster.core.node import DRAINING, MAX_CARDS_PER_NODE, Node
 from rgpu_cluster.core.paths import Figures
 from rgpu_cluster.core.request import Client, Mode, Profile, Request
 from rgpu_common.clusters import MAX_NAME, MAX_REQUEST_CARDS, is_node_name, is_request_id
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 SERVER_BYTES, HOST_BYTES = 16, 32
 # What a lease gets of a card's memory if the request does not say.
 DEFAULT_MEMORY_PPM = PPM // 4
-DRAINING = "drain"
 _MOST_TEXT = 128
 _MOST_TENANT = 256
 _MOST_ADDRESS = 300

@@ -20,7 +20,7 @@ from rgpu_cluster.manager.reservations import Reservations
 from rgpu_cluster.manager.telling import given, in_short, placed_message
 from rgpu_cluster.manager.tickets import Tickets
 from rgpu_cluster.manager.uses import Uses
-from rgpu_common.units import format_bytes, format_duration, format_share
+from rgpu_common.units import counted, format_bytes, format_duration, format_share
 from rgpu_common.v1 import cluster_pb2
 from rgpu_server.observe.refusals import Refusals
 
@@ -211,7 +211,7 @@ class Shell:
         if kind in _COSTLESS:
             left_out = self._refusals.left_out(event.tenant, self._clock() / SECOND)
         if left_out is not None:
-            more = f" ({left_out} lines were left out before)" if left_out else ""
+            more = f" (left out before: {counted(left_out, 'line')})" if left_out else ""
             who = f"{request} ({event.name})" if event.name else request or node
             log.info("%s %s%s%s", kind, who, f": {sentence}" if sentence else "", more)
 

@@ -10,7 +10,7 @@ from rgpu_cluster.core.filters import PASSING
 from rgpu_cluster.core.limits import SECOND
 from rgpu_cluster.core.request import Mode
 from rgpu_common.sharing import SharePolicy
-from rgpu_common.units import PPM, format_bytes, format_share
+from rgpu_common.units import PPM, counted, format_bytes, format_share
 from rgpu_common.v1 import agent_pb2, cluster_pb2, lease_pb2
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def explanation(decided: Decision | Refusal) -> cluster_pb2.ExplainResponse:
     message = cluster_pb2.ExplainResponse(
         request_id=decided.request.id,
         excluded=[
-            cluster_pb2.ExcludedCards(reason=one.reason.value, cards=one.cards, classes=one.classes)
+            cluster_pb2.ExcludedCards(reason=one.because, cards=one.cards, classes=one.classes)
             for one in excluded(decided.rejected)
         ],
     )
@@ -195,8 +195,7 @@ def in_short(refusal: Refusal | None, names: Sequence[str] = ()) -> str:
     first = next((one for one in reasons if one.reason in PASSING), reasons[0])
     rest = sum(one.cards for one in reasons) - first.cards
     more = f", and {rest} for other reasons" if rest else ""
-    cards = "1 card" if first.cards == 1 else f"{first.cards} cards"
-    return f"{cards} cannot be used, because each {first.reason.value}{more}"
+    return f"{counted(first.cards, 'card')} cannot be used, because each {first.because}{more}"
 
 
 # The pool
@@ -301,4 +300,5 @@ def pool_paths(paths: Paths) -> Iterable[cluster_pb2.PoolPath]:
             down_rate=figures.down_rate,
             transport=figures.transport,
             age_seconds=figures.age_seconds,
+            doubted=paths.doubted((client, server)),
         )

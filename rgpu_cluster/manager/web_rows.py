@@ -97,7 +97,7 @@ def path_row(path: cluster_pb2.PoolPath) -> dict[str, Any]:
     return {
         "client": _place(path.client_rack, path.client_nic),
         "server": _place(path.server_rack, path.server_nic),
-        "transport": path.transport,
+        "transport": f"{path.transport} (doubted)" if path.doubted else path.transport,
         "round_trip_ns": path.round_trip_ns,
         "up_rate": path.up_rate,
         "down_rate": path.down_rate,

@@ -795,6 +795,7 @@ class PoolPath(google.protobuf.message.Message):
     DOWN_RATE_FIELD_NUMBER: builtins.int
     TRANSPORT_FIELD_NUMBER: builtins.int
     AGE_SECONDS_FIELD_NUMBER: builtins.int
+    DOUBTED_FIELD_NUMBER: builtins.int
     client_rack: builtins.str
     client_nic: builtins.str
     server_rack: builtins.str
@@ -804,6 +805,10 @@ class PoolPath(google.protobuf.message.Message):
     down_rate: builtins.int
     transport: builtins.str
     age_seconds: builtins.int
+    doubted: builtins.bool
+    """The figures are so bad that the machines may have been too busy to measure. They are measured
+    again soon, and placement does not use them before that.
+    """
     def __init__(
         self,
         *,
@@ -816,8 +821,9 @@ class PoolPath(google.protobuf.message.Message):
         down_rate: builtins.int = ...,
         transport: builtins.str = ...,
         age_seconds: builtins.int = ...,
+        doubted: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["age_seconds", b"age_seconds", "client_nic", b"client_nic", "client_rack", b"client_rack", "down_rate", b"down_rate", "round_trip_ns", b"round_trip_ns", "server_nic", b"server_nic", "server_rack", b"server_rack", "transport", b"transport", "up_rate", b"up_rate"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["age_seconds", b"age_seconds", "client_nic", b"client_nic", "client_rack", b"client_rack", "doubted", b"doubted", "down_rate", b"down_rate", "round_trip_ns", b"round_trip_ns", "server_nic", b"server_nic", "server_rack", b"server_rack", "transport", b"transport", "up_rate", b"up_rate"]) -> None: ...
 
 global___PoolPath = PoolPath
 

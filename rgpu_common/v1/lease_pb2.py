@@ -24,17 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1argpu_common/v1/lease.proto\x12\x07rgpu.v1\"\xcf\x01\n\x05Quota\x12\x14\n\x0cmemory_bytes\x18\x01 \x01(\x04\x12\x19\n\x11share_request_ppm\x18\x02 \x01(\r\x12\x17\n\x0fshare_limit_ppm\x18\x03 \x01(\r\x12$\n\x06policy\x18\x04 \x01(\x0e\x32\x14.rgpu.v1.SharePolicy\x12\x15\n\x08priority\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x13\n\x06weight\x18\x06 \x01(\rH\x01\x88\x01\x01\x12\x12\n\nmemory_ppm\x18\x07 \x01(\rB\x0b\n\t_priorityB\t\n\x07_weight\"\x95\x03\n\x05Lease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\r\x12\x1d\n\x05quota\x18\x05 \x01(\x0b\x32\x0e.rgpu.v1.Quota\x12\"\n\x05state\x18\x06 \x01(\x0e\x32\x13.rgpu.v1.LeaseState\x12\x10\n\x08\x65xplicit\x18\x07 \x01(\x08\x12\x19\n\x11remaining_seconds\x18\x08 \x01(\x01\x12\x13\n\x0bsession_ids\x18\t \x03(\x04\x12\x19\n\x11used_memory_bytes\x18\n \x01(\x04\x12\x1b\n\x13refused_allocations\x18\x0b \x01(\x04\x12\x1f\n\x17\x61sked_share_request_ppm\x18\x0c \x01(\r\x12\x16\n\x0e\x62orrowed_share\x18\r \x01(\x08\x12\x17\n\x0f\x62orrowed_memory\x18\x0e \x01(\x08\x12\x1c\n\x0freclaim_seconds\x18\x0f \x01(\x01H\x00\x88\x01\x01\x12\x0c\n\x04name\x18\x10 \x01(\tB\x12\n\x10_reclaim_seconds\"\xa7\x01\n\x11GrantLeaseRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x13\n\x06\x64\x65vice\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x1d\n\x05quota\x18\x04 \x01(\x0b\x32\x0e.rgpu.v1.Quota\x12\x13\n\x0bttl_seconds\x18\x05 \x01(\x01\x12\x13\n\x0b\x62\x65hind_line\x18\x06 \x01(\x08\x12\x0c\n\x04name\x18\x07 \x01(\tB\t\n\x07_device\"3\n\x12GrantLeaseResponse\x12\x1d\n\x05lease\x18\x01 \x01(\x0b\x32\x0e.rgpu.v1.Lease\")\n\x15KeepAliveLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"3\n\x16KeepAliveLeaseResponse\x12\x19\n\x11remaining_seconds\x18\x01 \x01(\x01\"\xea\x02\n\x12ResizeLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x19\n\x0cmemory_bytes\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x1e\n\x11share_request_ppm\x18\x03 \x01(\rH\x01\x88\x01\x01\x12\x1c\n\x0fshare_limit_ppm\x18\x04 \x01(\rH\x02\x88\x01\x01\x12)\n\x06policy\x18\x05 \x01(\x0e\x32\x14.rgpu.v1.SharePolicyH\x03\x88\x01\x01\x12\x15\n\x08priority\x18\x06 \x01(\rH\x04\x88\x01\x01\x12\x13\n\x06weight\x18\x07 \x01(\rH\x05\x88\x01\x01\x12\x17\n\nmemory_ppm\x18\x08 \x01(\rH\x06\x88\x01\x01\x12\x0c\n\x04kill\x18\t \x01(\x08\x42\x0f\n\r_memory_bytesB\x14\n\x12_share_request_ppmB\x12\n\x10_share_limit_ppmB\t\n\x07_policyB\x0b\n\t_priorityB\t\n\x07_weightB\r\n\x0b_memory_ppm\"L\n\x13ResizeLeaseResponse\x12\x1d\n\x05lease\x18\x01 \x01(\x0b\x32\x0e.rgpu.v1.Lease\x12\x16\n\x0e\x65nded_sessions\x18\x02 \x01(\r\"%\n\x11PauseLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"3\n\x12PauseLeaseResponse\x12\x1d\n\x05lease\x18\x01 \x01(\x0b\x32\x0e.rgpu.v1.Lease\"&\n\x12ResumeLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"4\n\x13ResumeLeaseResponse\x12\x1d\n\x05lease\x18\x01 \x01(\x0b\x32\x0e.rgpu.v1.Lease\"&\n\x12RevokeLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"-\n\x13RevokeLeaseResponse\x12\x16\n\x0e\x65nded_sessions\x18\x01 \x01(\r\"#\n\x12\x43\x61ncelClaimRequest\x12\r\n\x05\x63laim\x18\x01 \x01(\x04\"\x15\n\x13\x43\x61ncelClaimResponse\"#\n\x11ListLeasesRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\"4\n\x12ListLeasesResponse\x12\x1e\n\x06leases\x18\x01 \x03(\x0b\x32\x0e.rgpu.v1.Lease*\xbf\x01\n\nLeaseState\x12\x1b\n\x17LEASE_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12LEASE_STATE_ACTIVE\x10\x01\x12\x17\n\x13LEASE_STATE_REVOKED\x10\x02\x12\x17\n\x13LEASE_STATE_EXPIRED\x10\x03\x12\x16\n\x12LEASE_STATE_PAUSED\x10\x04\x12\x19\n\x15LEASE_STATE_RECLAIMED\x10\x05\x12\x17\n\x13LEASE_STATE_DRAINED\x10\x06*\x90\x01\n\x0bSharePolicy\x12\x1c\n\x18SHARE_POLICY_UNSPECIFIED\x10\x00\x12\x15\n\x11SHARE_POLICY_NONE\x10\x01\x12\x16\n\x12SHARE_POLICY_FIXED\x10\x02\x12\x16\n\x12SHARE_POLICY_BURST\x10\x03\x12\x1c\n\x18SHARE_POLICY_BEST_EFFORT\x10\x04\x32\xde\x04\n\x0cLeaseService\x12\x45\n\nGrantLease\x12\x1a.rgpu.v1.GrantLeaseRequest\x1a\x1b.rgpu.v1.GrantLeaseResponse\x12Q\n\x0eKeepAliveLease\x12\x1e.rgpu.v1.KeepAliveLeaseRequest\x1a\x1f.rgpu.v1.KeepAliveLeaseResponse\x12H\n\x0bResizeLease\x12\x1b.rgpu.v1.ResizeLeaseRequest\x1a\x1c.rgpu.v1.ResizeLeaseResponse\x12\x45\n\nPauseLease\x12\x1a.rgpu.v1.PauseLeaseRequest\x1a\x1b.rgpu.v1.PauseLeaseResponse\x12H\n\x0bResumeLease\x12\x1b.rgpu.v1.ResumeLeaseRequest\x1a\x1c.rgpu.v1.ResumeLeaseResponse\x12H\n\x0bRevokeLease\x12\x1b.rgpu.v1.RevokeLeaseRequest\x1a\x1c.rgpu.v1.RevokeLeaseResponse\x12\x45\n\nListLeases\x12\x1a.rgpu.v1.ListLeasesRequest\x1a\x1b.rgpu.v1.ListLeasesResponse\x12H\n\x0b\x43\x61ncelClaim\x12\x1b.rgpu.v1.CancelClaimRequest\x1a\x1c.rgpu.v1.CancelClaimResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1argpu_common/v1/lease.proto\x12\x07rgpu.v1\"\xcf\x01\n\x05Quota\x12\x14\n\x0cmemory_bytes\x18\x01 \x01(\x04\x12\x19\n\x11share_request_ppm\x18\x02 \x01(\r\x12\x17\n\x0fshare_limit_ppm\x18\x03 \x01(\r\x12$\n\x06policy\x18\x04 \x01(\x0e\x32\x14.rgpu.v1.SharePolicy\x12\x15\n\x08priority\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x13\n\x06weight\x18\x06 \x01(\rH\x01\x88\x01\x01\x12\x12\n\nmemory_ppm\x18\x07 \x01(\rB\x0b\n\t_priorityB\t\n\x07_weight\"\x95\x03\n\x05Lease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\r\x12\x1d\n\x05quota\x18\x05 \x01(\x0b\x32\x0e.rgpu.v1.Quota\x12\"\n\x05state\x18\x06 \x01(\x0e\x32\x13.rgpu.v1.LeaseState\x12\x10\n\x08\x65xplicit\x18\x07 \x01(\x08\x12\x19\n\x11remaining_seconds\x18\x08 \x01(\x01\x12\x13\n\x0bsession_ids\x18\t \x03(\x04\x12\x19\n\x11used_memory_bytes\x18\n \x01(\x04\x12\x1b\n\x13refused_allocations\x18\x0b \x01(\x04\x12\x1f\n\x17\x61sked_share_request_ppm\x18\x0c \x01(\r\x12\x16\n\x0e\x62orrowed_share\x18\r \x01(\x08\x12\x17\n\x0f\x62orrowed_memory\x18\x0e \x01(\x08\x12\x1c\n\x0freclaim_seconds\x18\x0f \x01(\x01H\x00\x88\x01\x01\x12\x0c\n\x04name\x18\x10 \x01(\tB\x12\n\x10_reclaim_seconds\"\xa7\x01\n\x11GrantLeaseRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x13\n\x06\x64\x65vice\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x1d\n\x05quota\x18\x04 \x01(\x0b\x32\x0e.rgpu.v1.Quota\x12\x13\n\x0bttl_seconds\x18\x05 \x01(\x01\x12\x13\n\x0b\x62\x65hind_line\x18\x06 \x01(\x08\x12\x0c\n\x04name\x18\x07 \x01(\tB\t\n\x07_device\"3\n\x12GrantLeaseResponse\x12\x1d\n\x05lease\x18\x01 \x01(\x0b\x32\x0e.rgpu.v1.Lease\")\n\x15KeepAliveLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"3\n\x16KeepAliveLeaseResponse\x12\x19\n\x11remaining_seconds\x18\x01 \x01(\x01\"\xea\x02\n\x12ResizeLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x19\n\x0cmemory_bytes\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x1e\n\x11share_request_ppm\x18\x03 \x01(\rH\x01\x88\x01\x01\x12\x1c\n\x0fshare_limit_ppm\x18\x04 \x01(\rH\x02\x88\x01\x01\x12)\n\x06policy\x18\x05 \x01(\x0e\x32\x14.rgpu.v1.SharePolicyH\x03\x88\x01\x01\x12\x15\n\x08priority\x18\x06 \x01(\rH\x04\x88\x01\x01\x12\x13\n\x06weight\x18\x07 \x01(\rH\x05\x88\x01\x01\x12\x17\n\nmemory_ppm\x18\x08 \x01(\rH\x06\x88\x01\x01\x12\x0c\n\x04kill\x18\t \x01(\x08\x42\x0f\n\r_memory_bytesB\x14\n\x12_share_request_ppmB\x12\n\x10_share_limit_ppmB\t\n\x07_policyB\x0b\n\t_priorityB\t\n\x07_weightB\r\n\x0b_memory_ppm\"L\n\x13ResizeLeaseResponse\x12\x1d\n\x05lease\x18\x01 \x01(\x0b\x32\x0e.rgpu.v1.Lease\x12\x16\n\x0e\x65nded_sessions\x18\x02 \x01(\r\"%\n\x11PauseLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"F\n\x12PauseLeaseResponse\x12\x1d\n\x05lease\x18\x01 \x01(\x0b\x32\x0e.rgpu.v1.Lease\x12\x11\n\tunchanged\x18\x02 \x01(\x08\"&\n\x12ResumeLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"G\n\x13ResumeLeaseResponse\x12\x1d\n\x05lease\x18\x01 \x01(\x0b\x32\x0e.rgpu.v1.Lease\x12\x11\n\tunchanged\x18\x02 \x01(\x08\"&\n\x12RevokeLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"-\n\x13RevokeLeaseResponse\x12\x16\n\x0e\x65nded_sessions\x18\x01 \x01(\r\"#\n\x12\x43\x61ncelClaimRequest\x12\r\n\x05\x63laim\x18\x01 \x01(\x04\"\x15\n\x13\x43\x61ncelClaimResponse\"#\n\x11ListLeasesRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\"4\n\x12ListLeasesResponse\x12\x1e\n\x06leases\x18\x01 \x03(\x0b\x32\x0e.rgpu.v1.Lease*\xbf\x01\n\nLeaseState\x12\x1b\n\x17LEASE_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12LEASE_STATE_ACTIVE\x10\x01\x12\x17\n\x13LEASE_STATE_REVOKED\x10\x02\x12\x17\n\x13LEASE_STATE_EXPIRED\x10\x03\x12\x16\n\x12LEASE_STATE_PAUSED\x10\x04\x12\x19\n\x15LEASE_STATE_RECLAIMED\x10\x05\x12\x17\n\x13LEASE_STATE_DRAINED\x10\x06*\x90\x01\n\x0bSharePolicy\x12\x1c\n\x18SHARE_POLICY_UNSPECIFIED\x10\x00\x12\x15\n\x11SHARE_POLICY_NONE\x10\x01\x12\x16\n\x12SHARE_POLICY_FIXED\x10\x02\x12\x16\n\x12SHARE_POLICY_BURST\x10\x03\x12\x1c\n\x18SHARE_POLICY_BEST_EFFORT\x10\x04\x32\xde\x04\n\x0cLeaseService\x12\x45\n\nGrantLease\x12\x1a.rgpu.v1.GrantLeaseRequest\x1a\x1b.rgpu.v1.GrantLeaseResponse\x12Q\n\x0eKeepAliveLease\x12\x1e.rgpu.v1.KeepAliveLeaseRequest\x1a\x1f.rgpu.v1.KeepAliveLeaseResponse\x12H\n\x0bResizeLease\x12\x1b.rgpu.v1.ResizeLeaseRequest\x1a\x1c.rgpu.v1.ResizeLeaseResponse\x12\x45\n\nPauseLease\x12\x1a.rgpu.v1.PauseLeaseRequest\x1a\x1b.rgpu.v1.PauseLeaseResponse\x12H\n\x0bResumeLease\x12\x1b.rgpu.v1.ResumeLeaseRequest\x1a\x1c.rgpu.v1.ResumeLeaseResponse\x12H\n\x0bRevokeLease\x12\x1b.rgpu.v1.RevokeLeaseRequest\x1a\x1c.rgpu.v1.RevokeLeaseResponse\x12\x45\n\nListLeases\x12\x1a.rgpu.v1.ListLeasesRequest\x1a\x1b.rgpu.v1.ListLeasesResponse\x12H\n\x0b\x43\x61ncelClaim\x12\x1b.rgpu.v1.CancelClaimRequest\x1a\x1c.rgpu.v1.CancelClaimResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rgpu_common.v1.lease_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LEASESTATE']._serialized_start=1844
-  _globals['_LEASESTATE']._serialized_end=2035
-  _globals['_SHAREPOLICY']._serialized_start=2038
-  _globals['_SHAREPOLICY']._serialized_end=2182
+  _globals['_LEASESTATE']._serialized_start=1882
+  _globals['_LEASESTATE']._serialized_end=2073
+  _globals['_SHAREPOLICY']._serialized_start=2076
+  _globals['_SHAREPOLICY']._serialized_end=2220
   _globals['_QUOTA']._serialized_start=40
   _globals['_QUOTA']._serialized_end=247
   _globals['_LEASE']._serialized_start=250
@@ -54,23 +54,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PAUSELEASEREQUEST']._serialized_start=1419
   _globals['_PAUSELEASEREQUEST']._serialized_end=1456
   _globals['_PAUSELEASERESPONSE']._serialized_start=1458
-  _globals['_PAUSELEASERESPONSE']._serialized_end=1509
-  _globals['_RESUMELEASEREQUEST']._serialized_start=1511
-  _globals['_RESUMELEASEREQUEST']._serialized_end=1549
-  _globals['_RESUMELEASERESPONSE']._serialized_start=1551
-  _globals['_RESUMELEASERESPONSE']._serialized_end=1603
-  _globals['_REVOKELEASEREQUEST']._serialized_start=1605
-  _globals['_REVOKELEASEREQUEST']._serialized_end=1643
-  _globals['_REVOKELEASERESPONSE']._serialized_start=1645
-  _globals['_REVOKELEASERESPONSE']._serialized_end=1690
-  _globals['_CANCELCLAIMREQUEST']._serialized_start=1692
-  _globals['_CANCELCLAIMREQUEST']._serialized_end=1727
-  _globals['_CANCELCLAIMRESPONSE']._serialized_start=1729
-  _globals['_CANCELCLAIMRESPONSE']._serialized_end=1750
-  _globals['_LISTLEASESREQUEST']._serialized_start=1752
-  _globals['_LISTLEASESREQUEST']._serialized_end=1787
-  _globals['_LISTLEASESRESPONSE']._serialized_start=1789
-  _globals['_LISTLEASESRESPONSE']._serialized_end=1841
-  _globals['_LEASESERVICE']._serialized_start=2185
-  _globals['_LEASESERVICE']._serialized_end=2791
+  _globals['_PAUSELEASERESPONSE']._serialized_end=1528
+  _globals['_RESUMELEASEREQUEST']._serialized_start=1530
+  _globals['_RESUMELEASEREQUEST']._serialized_end=1568
+  _globals['_RESUMELEASERESPONSE']._serialized_start=1570
+  _globals['_RESUMELEASERESPONSE']._serialized_end=1641
+  _globals['_REVOKELEASEREQUEST']._serialized_start=1643
+  _globals['_REVOKELEASEREQUEST']._serialized_end=1681
+  _globals['_REVOKELEASERESPONSE']._serialized_start=1683
+  _globals['_REVOKELEASERESPONSE']._serialized_end=1728
+  _globals['_CANCELCLAIMREQUEST']._serialized_start=1730
+  _globals['_CANCELCLAIMREQUEST']._serialized_end=1765
+  _globals['_CANCELCLAIMRESPONSE']._serialized_start=1767
+  _globals['_CANCELCLAIMRESPONSE']._serialized_end=1788
+  _globals['_LISTLEASESREQUEST']._serialized_start=1790
+  _globals['_LISTLEASESREQUEST']._serialized_end=1825
+  _globals['_LISTLEASESRESPONSE']._serialized_start=1827
+  _globals['_LISTLEASESRESPONSE']._serialized_end=1879
+  _globals['_LEASESERVICE']._serialized_start=2223
+  _globals['_LEASESERVICE']._serialized_end=2829
 # @@protoc_insertion_point(module_scope)

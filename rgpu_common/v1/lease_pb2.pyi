@@ -391,15 +391,19 @@ class PauseLeaseResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     LEASE_FIELD_NUMBER: builtins.int
+    UNCHANGED_FIELD_NUMBER: builtins.int
+    unchanged: builtins.bool
+    """It was so already."""
     @property
     def lease(self) -> global___Lease: ...
     def __init__(
         self,
         *,
         lease: global___Lease | None = ...,
+        unchanged: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["lease", b"lease"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["lease", b"lease"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["lease", b"lease", "unchanged", b"unchanged"]) -> None: ...
 
 global___PauseLeaseResponse = PauseLeaseResponse
 
@@ -423,15 +427,19 @@ class ResumeLeaseResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     LEASE_FIELD_NUMBER: builtins.int
+    UNCHANGED_FIELD_NUMBER: builtins.int
+    unchanged: builtins.bool
+    """It was so already."""
     @property
     def lease(self) -> global___Lease: ...
     def __init__(
         self,
         *,
         lease: global___Lease | None = ...,
+        unchanged: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["lease", b"lease"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["lease", b"lease"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["lease", b"lease", "unchanged", b"unchanged"]) -> None: ...
 
 global___ResumeLeaseResponse = ResumeLeaseResponse
 

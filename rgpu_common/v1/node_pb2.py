@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19rgpu_common/v1/node.proto\x12\x07rgpu.v1\"p\n\x04Node\x12\x10\n\x08\x64raining\x18\x01 \x01(\x08\x12\x1e\n\x11\x65nd_after_seconds\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x0e\n\x06leases\x18\x03 \x01(\r\x12\x10\n\x08sessions\x18\x04 \x01(\rB\x14\n\x12_end_after_seconds\"\x10\n\x0eGetNodeRequest\".\n\x0fGetNodeResponse\x12\x1b\n\x04node\x18\x01 \x01(\x0b\x32\r.rgpu.v1.Node\"H\n\x10\x44rainNodeRequest\x12\x1e\n\x11\x65nd_after_seconds\x18\x01 \x01(\x01H\x00\x88\x01\x01\x42\x14\n\x12_end_after_seconds\"0\n\x11\x44rainNodeResponse\x12\x1b\n\x04node\x18\x01 \x01(\x0b\x32\r.rgpu.v1.Node\"\x14\n\x12UndrainNodeRequest\"2\n\x13UndrainNodeResponse\x12\x1b\n\x04node\x18\x01 \x01(\x0b\x32\r.rgpu.v1.Node\"1\n\x06\x41mount\x12\x11\n\tshare_ppm\x18\x01 \x01(\x04\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x04\"\xaf\x02\n\x0bTenantQuota\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x1e\n\x05owned\x18\x03 \x01(\x0b\x32\x0f.rgpu.v1.Amount\x12\x1d\n\x04held\x18\x04 \x01(\x0b\x32\x0f.rgpu.v1.Amount\x12!\n\x08\x62orrowed\x18\x05 \x01(\x0b\x32\x0f.rgpu.v1.Amount\x12\x1d\n\x04idle\x18\x06 \x01(\x0b\x32\x0f.rgpu.v1.Amount\x12\x0e\n\x06leases\x18\x07 \x01(\r\x12\x1e\n\x11\x63\x65iling_share_ppm\x18\x08 \x01(\x04H\x00\x88\x01\x01\x12!\n\x14\x63\x65iling_memory_bytes\x18\t \x01(\x04H\x01\x88\x01\x01\x42\x14\n\x12_ceiling_share_ppmB\x17\n\x15_ceiling_memory_bytes\"\x14\n\x12ListTenantsRequest\";\n\x13ListTenantsResponse\x12$\n\x06quotas\x18\x01 \x03(\x0b\x32\x14.rgpu.v1.TenantQuota2\xa3\x02\n\x0bNodeService\x12<\n\x07GetNode\x12\x17.rgpu.v1.GetNodeRequest\x1a\x18.rgpu.v1.GetNodeResponse\x12\x42\n\tDrainNode\x12\x19.rgpu.v1.DrainNodeRequest\x1a\x1a.rgpu.v1.DrainNodeResponse\x12H\n\x0bUndrainNode\x12\x1b.rgpu.v1.UndrainNodeRequest\x1a\x1c.rgpu.v1.UndrainNodeResponse\x12H\n\x0bListTenants\x12\x1b.rgpu.v1.ListTenantsRequest\x1a\x1c.rgpu.v1.ListTenantsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19rgpu_common/v1/node.proto\x12\x07rgpu.v1\"p\n\x04Node\x12\x10\n\x08\x64raining\x18\x01 \x01(\x08\x12\x1e\n\x11\x65nd_after_seconds\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x0e\n\x06leases\x18\x03 \x01(\r\x12\x10\n\x08sessions\x18\x04 \x01(\rB\x14\n\x12_end_after_seconds\"\x10\n\x0eGetNodeRequest\".\n\x0fGetNodeResponse\x12\x1b\n\x04node\x18\x01 \x01(\x0b\x32\r.rgpu.v1.Node\"H\n\x10\x44rainNodeRequest\x12\x1e\n\x11\x65nd_after_seconds\x18\x01 \x01(\x01H\x00\x88\x01\x01\x42\x14\n\x12_end_after_seconds\"C\n\x11\x44rainNodeResponse\x12\x1b\n\x04node\x18\x01 \x01(\x0b\x32\r.rgpu.v1.Node\x12\x11\n\tunchanged\x18\x02 \x01(\x08\"\x14\n\x12UndrainNodeRequest\"E\n\x13UndrainNodeResponse\x12\x1b\n\x04node\x18\x01 \x01(\x0b\x32\r.rgpu.v1.Node\x12\x11\n\tunchanged\x18\x02 \x01(\x08\"1\n\x06\x41mount\x12\x11\n\tshare_ppm\x18\x01 \x01(\x04\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x04\"\xaf\x02\n\x0bTenantQuota\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x1e\n\x05owned\x18\x03 \x01(\x0b\x32\x0f.rgpu.v1.Amount\x12\x1d\n\x04held\x18\x04 \x01(\x0b\x32\x0f.rgpu.v1.Amount\x12!\n\x08\x62orrowed\x18\x05 \x01(\x0b\x32\x0f.rgpu.v1.Amount\x12\x1d\n\x04idle\x18\x06 \x01(\x0b\x32\x0f.rgpu.v1.Amount\x12\x0e\n\x06leases\x18\x07 \x01(\r\x12\x1e\n\x11\x63\x65iling_share_ppm\x18\x08 \x01(\x04H\x00\x88\x01\x01\x12!\n\x14\x63\x65iling_memory_bytes\x18\t \x01(\x04H\x01\x88\x01\x01\x42\x14\n\x12_ceiling_share_ppmB\x17\n\x15_ceiling_memory_bytes\"\x14\n\x12ListTenantsRequest\";\n\x13ListTenantsResponse\x12$\n\x06quotas\x18\x01 \x03(\x0b\x32\x14.rgpu.v1.TenantQuota2\xa3\x02\n\x0bNodeService\x12<\n\x07GetNode\x12\x17.rgpu.v1.GetNodeRequest\x1a\x18.rgpu.v1.GetNodeResponse\x12\x42\n\tDrainNode\x12\x19.rgpu.v1.DrainNodeRequest\x1a\x1a.rgpu.v1.DrainNodeResponse\x12H\n\x0bUndrainNode\x12\x1b.rgpu.v1.UndrainNodeRequest\x1a\x1c.rgpu.v1.UndrainNodeResponse\x12H\n\x0bListTenants\x12\x1b.rgpu.v1.ListTenantsRequest\x1a\x1c.rgpu.v1.ListTenantsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,19 +40,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DRAINNODEREQUEST']._serialized_start=218
   _globals['_DRAINNODEREQUEST']._serialized_end=290
   _globals['_DRAINNODERESPONSE']._serialized_start=292
-  _globals['_DRAINNODERESPONSE']._serialized_end=340
-  _globals['_UNDRAINNODEREQUEST']._serialized_start=342
-  _globals['_UNDRAINNODEREQUEST']._serialized_end=362
-  _globals['_UNDRAINNODERESPONSE']._serialized_start=364
-  _globals['_UNDRAINNODERESPONSE']._serialized_end=414
-  _globals['_AMOUNT']._serialized_start=416
-  _globals['_AMOUNT']._serialized_end=465
-  _globals['_TENANTQUOTA']._serialized_start=468
-  _globals['_TENANTQUOTA']._serialized_end=771
-  _globals['_LISTTENANTSREQUEST']._serialized_start=773
-  _globals['_LISTTENANTSREQUEST']._serialized_end=793
-  _globals['_LISTTENANTSRESPONSE']._serialized_start=795
-  _globals['_LISTTENANTSRESPONSE']._serialized_end=854
-  _globals['_NODESERVICE']._serialized_start=857
-  _globals['_NODESERVICE']._serialized_end=1148
+  _globals['_DRAINNODERESPONSE']._serialized_end=359
+  _globals['_UNDRAINNODEREQUEST']._serialized_start=361
+  _globals['_UNDRAINNODEREQUEST']._serialized_end=381
+  _globals['_UNDRAINNODERESPONSE']._serialized_start=383
+  _globals['_UNDRAINNODERESPONSE']._serialized_end=452
+  _globals['_AMOUNT']._serialized_start=454
+  _globals['_AMOUNT']._serialized_end=503
+  _globals['_TENANTQUOTA']._serialized_start=506
+  _globals['_TENANTQUOTA']._serialized_end=809
+  _globals['_LISTTENANTSREQUEST']._serialized_start=811
+  _globals['_LISTTENANTSREQUEST']._serialized_end=831
+  _globals['_LISTTENANTSRESPONSE']._serialized_start=833
+  _globals['_LISTTENANTSRESPONSE']._serialized_end=892
+  _globals['_NODESERVICE']._serialized_start=895
+  _globals['_NODESERVICE']._serialized_end=1186
 # @@protoc_insertion_point(module_scope)

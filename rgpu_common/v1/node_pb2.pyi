@@ -89,15 +89,19 @@ class DrainNodeResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NODE_FIELD_NUMBER: builtins.int
+    UNCHANGED_FIELD_NUMBER: builtins.int
+    unchanged: builtins.bool
+    """It was so already."""
     @property
     def node(self) -> global___Node: ...
     def __init__(
         self,
         *,
         node: global___Node | None = ...,
+        unchanged: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["node", b"node"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["node", b"node"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["node", b"node", "unchanged", b"unchanged"]) -> None: ...
 
 global___DrainNodeResponse = DrainNodeResponse
 
@@ -116,15 +120,19 @@ class UndrainNodeResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NODE_FIELD_NUMBER: builtins.int
+    UNCHANGED_FIELD_NUMBER: builtins.int
+    unchanged: builtins.bool
+    """It was so already."""
     @property
     def node(self) -> global___Node: ...
     def __init__(
         self,
         *,
         node: global___Node | None = ...,
+        unchanged: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["node", b"node"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["node", b"node"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["node", b"node", "unchanged", b"unchanged"]) -> None: ...
 
 global___UndrainNodeResponse = UndrainNodeResponse
 

@@ -256,6 +256,7 @@ class LeaseUsage(google.protobuf.message.Message):
     USAGE_FIELD_NUMBER: builtins.int
     ENDS_SECONDS_FIELD_NUMBER: builtins.int
     NAME_FIELD_NUMBER: builtins.int
+    PAUSED_FIELD_NUMBER: builtins.int
     lease_id: builtins.str
     lease_key: builtins.str
     tenant: builtins.str
@@ -269,6 +270,8 @@ class LeaseUsage(google.protobuf.message.Message):
     """
     name: builtins.str
     """As Lease has it."""
+    paused: builtins.bool
+    """An operator or its owner has stopped its device work."""
     @property
     def usage(self) -> global___Usage:
         """The memory in use now. The other counters cover the time since the lease began, including ended
@@ -288,9 +291,10 @@ class LeaseUsage(google.protobuf.message.Message):
         usage: global___Usage | None = ...,
         ends_seconds: builtins.float | None = ...,
         name: builtins.str = ...,
+        paused: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_ends_seconds", b"_ends_seconds", "ends_seconds", b"ends_seconds", "usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_ends_seconds", b"_ends_seconds", "device", b"device", "ends_seconds", b"ends_seconds", "lease_id", b"lease_id", "lease_key", b"lease_key", "memory_limit_bytes", b"memory_limit_bytes", "name", b"name", "share_limit_ppm", b"share_limit_ppm", "share_request_ppm", b"share_request_ppm", "tenant", b"tenant", "usage", b"usage"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_ends_seconds", b"_ends_seconds", "device", b"device", "ends_seconds", b"ends_seconds", "lease_id", b"lease_id", "lease_key", b"lease_key", "memory_limit_bytes", b"memory_limit_bytes", "name", b"name", "paused", b"paused", "share_limit_ppm", b"share_limit_ppm", "share_request_ppm", b"share_request_ppm", "tenant", b"tenant", "usage", b"usage"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_ends_seconds", b"_ends_seconds"]) -> typing.Literal["ends_seconds"] | None: ...
 
 global___LeaseUsage = LeaseUsage

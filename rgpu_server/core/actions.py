@@ -102,11 +102,14 @@ class AnnounceReclaim(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """A request on a lease succeeded. The node has the lease in its new state."""
+    """A request on a lease, or on the node, succeeded. The node has the lease in its new state.
+    unchanged: it was so already.
+    """
 
     request: int
     lease: str
     ended_sessions: int = 0
+    unchanged: bool = False
 
 
 class Refuse(Struct, frozen=True):

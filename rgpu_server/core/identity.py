@@ -131,7 +131,7 @@ def identify(rules: IdentityRules, evidence: Evidence) -> Identity | Refusal:
     if evidence.bad_access_token:
         sentence = (
             "this access token is not valid here: it is wrong, was revoked or has expired; ask "
-            "the server's operator for a new one"
+            "the operator for a new one"
         )
         return Refusal(Code.NOT_IDENTIFIED, sentence)
     by_token = evidence.access_token

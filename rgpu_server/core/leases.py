@@ -242,8 +242,9 @@ class LeaseBook:
             lease.keep(life(ttl_seconds or lease.ttl_seconds, self._policy), now)
         return lease
 
-    def pause(self, lease_id: str, paused: bool, operator: bool = True) -> Lease:
-        """Pauses or resumes the device work of a lease.
+    def pause(self, lease_id: str, paused: bool, operator: bool = True) -> tuple[Lease, bool]:
+        """Pauses or resumes the device work of a lease, and returns it, and whether that changed
+        anything: who may resume it is a change, too.
 
         Raises:
             RefusedError: the lease has ended, or an operator paused it and another caller resumes
@@ -253,9 +254,10 @@ class LeaseBook:
         if lease.paused and lease.stopped and not operator:
             sentence = f"lease {lease.key} was paused by an operator; only an operator resumes it"
             raise RefusedError(Code.NOT_ALLOWED, sentence)
+        before = lease.paused, lease.stopped
         lease.paused = paused
         lease.stopped = paused and operator
-        return lease
+        return lease, (lease.paused, lease.stopped) != before
 
     def resize(
         self, lease_id: str, change: Change, used_bytes: int, now: float, *, operator: bool = False

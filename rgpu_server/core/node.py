@@ -172,9 +172,9 @@ class Node:
 
     def _pause_requested(self, event: on.PauseRequested, now: float) -> None:
         def pause() -> do.Answer:
-            lease = self.leases.pause(event.lease, event.paused, event.operator)
+            lease, changed = self.leases.pause(event.lease, event.paused, event.operator)
             self._out.update_page(lease)
-            return do.Answer(event.request, lease.id)
+            return do.Answer(event.request, lease.id, unchanged=not changed)
 
         self._answer(event.request, pause)
 
@@ -255,15 +255,17 @@ class Node:
                     Code.BAD_REQUEST,
                     f"leases cannot end after {seconds:g} s: say 0 to {MAX_DRAIN_SECONDS:g} s",
                 )
+            before = self.standing.drain
             self.standing.drain = Drain(None if seconds is None else now + seconds)
-            return do.Answer(event.request, "")
+            return do.Answer(event.request, "", unchanged=self.standing.drain == before)
 
         self._answer(event.request, drain)
         self._time_passed(on.TimePassed(), now)
 
     def _undrain_requested(self, event: on.UndrainRequested, now: float) -> None:
+        unchanged = self.standing.drain is None
         self.standing.drain = None
-        self._out.add(do.Answer(event.request, ""))
+        self._out.add(do.Answer(event.request, "", unchanged=unchanged))
 
     def _stop_requested(self, event: on.StopRequested, now: float) -> None:
         refusal = Refusal(Code.STOPPING, "the server was stopped by its operator")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rgpu_common.units import format_bytes
+from rgpu_common.units import counted, format_bytes
 from rgpu_server.core import actions as do
 from rgpu_server.core import events as on
 from rgpu_server.core.kept import KeptPlaces
@@ -199,7 +199,8 @@ class Serving:
         if there >= self._policy.max_sessions:
             raise RefusedError(
                 Code.SERVER_FULL,
-                f"the server has {there} sessions, its maximum; try again when one has ended",
+                f"the server has {counted(there, 'session')}, its maximum; try again when one has "
+                "ended",
             )
         settling = sum(event.tenant == tenant for event, _ in self.settling.values())
         held = self._leases.users.without_session(tenant, key)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rgpu_common.units import counted
 from rgpu_server.core.model import DEFAULT_TENANT, Code, RefusedError
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ def check_grants(
     if len(there) >= most:
         raise RefusedError(
             Code.SERVER_FULL,
-            f"the server has granted {len(there)} leases, as many as it may (leases.max); revoke "
-            "one that is not needed, or try again when one has ended",
+            f"the server has granted {counted(len(there), 'lease')}, as many as it may "
+            "(leases.max); revoke one that is not needed, or try again when one has ended",
         )
     if policy.leases is None and not operator and own >= most - len(there):
         raise RefusedError(
@@ -80,7 +81,7 @@ def check_tenants(tenant: str, named: Container[str], there: Iterable[str], most
         raise RefusedError(
             # Not SERVER_FULL, because tenants that the configuration names are still served.
             Code.TENANT_LIMIT,
-            f"the server serves {len(others)} tenants that its configuration does not name, as "
-            "many as it may (quota.max_tenants); use a tenant that it names, leave the name out, "
-            "or try again when one has ended",
+            f"the server serves {counted(len(others), 'tenant')} that its configuration does not "
+            "name, as many as it may (quota.max_tenants); use a tenant that it names, leave the "
+            "name out, or try again when one has ended",
         )

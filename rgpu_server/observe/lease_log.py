@@ -90,18 +90,17 @@ class LeaseLog:
             self._end(lease, log)
 
     def find(self, lease: str, sees: Callable[[str], bool]) -> list[Log]:
-        """Returns the log of the lease with this id, else of the newest one with this key or name,
-        else those of all leases whose drawn key begins so. sees: tells whether the caller sees a
-        tenant.
+        """Returns the log of the lease with this id, else those of the leases with this key or
+        name: of all that are there, else of the newest that has ended; else those of all leases
+        whose drawn key begins so. sees: tells whether the caller sees a tenant.
         """
         log = self._logs.get(lease)
         if log is not None and sees(log.key.tenant):
             return [log]
         seen = {one: log for one, log in self._logs.items() if sees(log.key.tenant)}
-        named = (log for log in reversed(seen.values()) if lease in (log.key.name, log.name))
-        log = next(named, None)
-        if log is not None:
-            return [log]
+        named = [log for log in seen.values() if lease in (log.key.name, log.name)]
+        if named:
+            return [log for log in named if not log.ended] or named[-1:]
         return [log for log in seen.values() if begins_id(log.key.name, lease)]
 
     def all(self, sees: Callable[[str], bool]) -> Iterable[Log]:

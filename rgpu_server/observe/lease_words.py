@@ -41,10 +41,14 @@ def _updated(fields: Fields) -> str:
 
 def _assigned(fields: Fields) -> str:
     program = fields.get("program") or "a program"
-    return (
-        f"session {fields.get('session')}: {program} from {fields.get('peer')} over "
-        f"{fields.get('transport')}, worker {fields.get('worker')}"
-    )
+    who = f"session {fields.get('session')}: {program} from {fields.get('peer')}"
+    return f"{who}, worker {fields.get('worker')}"
+
+
+def _opened(fields: Fields) -> str:
+    """The transport that carries the session, which may be another than that of its HELLO."""
+    over = fields.get("transport")
+    return f"session {fields.get('session')} is open{f' over {over}' if over else ''}"
 
 
 def _ended(fields: Fields) -> str:
@@ -73,7 +77,7 @@ _WORDS: dict[str, Callable[[Fields], str]] = {
     "lease_reclaim_announced": _reclaim,
     "claim_granted": lambda fields: "a run has claimed it",
     "session_assigned": _assigned,
-    "session_opened": lambda fields: f"session {fields.get('session')} is open",
+    "session_opened": _opened,
     "session_refused": lambda fields: (
         f"session {fields.get('session')} was refused: {fields.get('sentence')}"
     ),

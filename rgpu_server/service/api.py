@@ -153,21 +153,26 @@ class LeaseService(lease_pb2_grpc.LeaseServiceServicer):
     async def PauseLease(
         self, request: lease_pb2.PauseLeaseRequest, context: Context
     ) -> lease_pb2.PauseLeaseResponse:
-        lease = await self._pause(request.lease_id, True, context)
-        return lease_pb2.PauseLeaseResponse(lease=lease)
+        answer = await self._pause(request.lease_id, True, context)
+        return lease_pb2.PauseLeaseResponse(
+            lease=self._lease(answer.lease), unchanged=answer.unchanged
+        )
 
     async def ResumeLease(
         self, request: lease_pb2.ResumeLeaseRequest, context: Context
     ) -> lease_pb2.ResumeLeaseResponse:
-        lease = await self._pause(request.lease_id, False, context)
-        return lease_pb2.ResumeLeaseResponse(lease=lease)
+        answer = await self._pause(request.lease_id, False, context)
+        return lease_pb2.ResumeLeaseResponse(
+            lease=self._lease(answer.lease), unchanged=answer.unchanged
+        )
 
-    async def _pause(self, lease_id: str, paused: bool, context: Context) -> lease_pb2.Lease | None:
+    async def _pause(self, lease_id: str, paused: bool, context: Context) -> Answer:
         await self._may_touch(lease_id, context)
         said = self._control.pause(lease_id, paused, by_operator=known().identity.operator)
         answer = await _answered(said, context)
-        self._note("lease_paused" if paused else "lease_resumed", answer.lease)
-        return self._lease(answer.lease)
+        if not answer.unchanged:
+            self._note("lease_paused" if paused else "lease_resumed", answer.lease)
+        return answer
 
     async def RevokeLease(
         self, request: lease_pb2.RevokeLeaseRequest, context: Context
@@ -259,15 +264,21 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
     ) -> node_pb2.DrainNodeResponse:
         await _check_operator("drain the server", context)
         seconds = request.end_after_seconds if request.HasField("end_after_seconds") else None
-        await _answered(self._control.drain(seconds), context)
-        audit("node_drained", end_after_seconds=seconds, **known().noted)
-        return node_pb2.DrainNodeResponse(node=node_message(self._observer.node()))
+        answer = await _answered(self._control.drain(seconds), context)
+        if not answer.unchanged:
+            audit("node_drained", end_after_seconds=seconds, **known().noted)
+        return node_pb2.DrainNodeResponse(
+            node=node_message(self._observer.node()), unchanged=answer.unchanged
+        )
 
     async def UndrainNode(self, request: Any, context: Context) -> node_pb2.UndrainNodeResponse:
         await _check_operator("undrain the server", context)
-        await _answered(self._control.undrain(), context)
-        audit("node_undrained", **known().noted)
-        return node_pb2.UndrainNodeResponse(node=node_message(self._observer.node()))
+        answer = await _answered(self._control.undrain(), context)
+        if not answer.unchanged:
+            audit("node_undrained", **known().noted)
+        return node_pb2.UndrainNodeResponse(
+            node=node_message(self._observer.node()), unchanged=answer.unchanged
+        )
 
     async def ListTenants(self, request: Any, context: Context) -> node_pb2.ListTenantsResponse:
         views = [view for view in self._observer.tenants() if known().identity.sees(view.tenant)]
@@ -339,7 +350,7 @@ async def _check_sight(tenant: str, context: Context) -> None:
 async def _check_operator(what: str, context: Context) -> None:
     if not known().identity.operator:
         sentence = (
-            f"only an operator may {what}: use the access token of a tenant in identity.operators, "
-            "or a Unix socket as the server's own user"
+            f"only an operator may {what}: use the access token of a tenant in identity.operators "
+            "of this server's configuration, or its Unix socket as its own user"
         )
         await _abort(Refusal(Code.NOT_ALLOWED, sentence), context)

@@ -273,8 +273,9 @@ class Desk:
         self._unwatch(visitor)
         visitor.handed_over = True
 
-    def opened(self, session: int, shares_memory: bool | None = None) -> None:
-        """Closes our copy of the connection: the worker has welcomed or refused its client.
+    def opened(self, session: int, shares_memory: bool | None = None) -> str:
+        """Closes our copy of the connection: the worker has welcomed or refused its client. Returns
+        the transport of the session's commands; "": nobody knows it.
 
         shares_memory: whether client and worker share memory; None: the worker did not say.
         """
@@ -286,6 +287,7 @@ class Desk:
             visitor.round_trip_ns = round_trip_ns(visitor.connection)
             visitor.connection.close()
             visitor.connection = None
+        return "" if visitor is None else visitor.transport
 
     def refuse(self, session: int, refusal: Refusal) -> None:
         """Answers HELLO with REFUSED, unless the worker has answered already."""

@@ -225,6 +225,7 @@ def lease_usage_message(view: LeaseView) -> session_pb2.LeaseUsage:
         share_limit_ppm=lease.quota.share_limit_ppm,
         usage=usage_message(view.counters),
         ends_seconds=view.ends_seconds,
+        paused=lease.paused,
     )
 
 

@@ -32,11 +32,12 @@ async def lease_order(leases: LeaseService, order: str, body: Mapping[str, Any],
         raise CallRefusedError(404, f"there is no order {order[:64]!r}")
     lease = needed(body, "lease")
     if order == "pause":
-        await leases.PauseLease(lease_pb2.PauseLeaseRequest(lease_id=lease), call)
-        return f"{lease} is paused: its programs keep their memory and wait"
+        paused = await leases.PauseLease(lease_pb2.PauseLeaseRequest(lease_id=lease), call)
+        was = "was paused already" if paused.unchanged else "is paused"
+        return f"{lease} {was}: its programs keep their memory and wait"
     if order == "resume":
-        await leases.ResumeLease(lease_pb2.ResumeLeaseRequest(lease_id=lease), call)
-        return f"{lease} goes on"
+        resumed = await leases.ResumeLease(lease_pb2.ResumeLeaseRequest(lease_id=lease), call)
+        return f"{lease} was not paused" if resumed.unchanged else f"{lease} goes on"
     if order == "revoke":
         ended = await leases.RevokeLease(lease_pb2.RevokeLeaseRequest(lease_id=lease), call)
         return f"{lease} was revoked, and {counted(ended.ended_sessions, 'session')} with it"
@@ -87,10 +88,12 @@ def _resized(lease: str, answer: lease_pb2.ResizeLeaseResponse) -> str:
 async def node_order(node: NodeService, order: str, body: Mapping[str, Any], call: Any) -> str:
     """Drains the server, or has it take new leases again; returns what has been done."""
     if order == "undrain":
-        await node.UndrainNode(node_pb2.UndrainNodeRequest(), call)
-        return "the server takes new leases and sessions"
+        undrained = await node.UndrainNode(node_pb2.UndrainNodeRequest(), call)
+        was = " was not drained: it" if undrained.unchanged else ""
+        return f"the server{was} takes new leases and sessions"
     seconds = seconds_of(body, "end_after_seconds", _MOST_SECONDS)
-    await node.DrainNode(node_pb2.DrainNodeRequest(end_after_seconds=seconds), call)
+    drained = await node.DrainNode(node_pb2.DrainNodeRequest(end_after_seconds=seconds), call)
+    server = "the server was drained already: it" if drained.unchanged else "the server"
     if seconds is None:
-        return "the server takes nothing new; what runs goes on until it ends by itself"
-    return f"the server takes nothing new; what runs ends in {seconds:g} s at the latest"
+        return f"{server} takes nothing new; what runs goes on until it ends by itself"
+    return f"{server} takes nothing new; what runs ends in {seconds:g} s at the latest"

@@ -95,7 +95,7 @@ class Site:
         token = _bearer(question.headers)
         found = self._authenticator.admit(caller, token)
         if isinstance(found, Refusal):
-            return self._kept_out(caller, found)
+            return self._kept_out(caller, found, token)
         try:
             return await self._api(question, Known(caller, found), token)
         except CallRefusedError as error:
@@ -125,10 +125,18 @@ class Site:
             return Answer(304, kind=file.kind, headers=headers)
         return Answer(body=file.content, kind=file.kind, headers=headers)
 
-    def _kept_out(self, caller: Caller, refusal: Refusal) -> Answer:
+    def _kept_out(self, caller: Caller, refusal: Refusal, token: str) -> Answer:
         if not self._authenticator.answers(caller, "page", refusal):
             return told(429, "too many refused questions from this address; try again later")
-        answer = told(401 if refusal.code is Code.NOT_IDENTIFIED else 403, refusal.sentence)
+        unknown, sentence = refusal.code is Code.NOT_IDENTIFIED, refusal.sentence
+        if unknown and not token:
+            # The refusal's own words are for a terminal: variables, and the server's socket.
+            kind = self._pages.kind
+            sentence = (
+                f"this {kind} shows nothing without an access token; if you have none, ask the "
+                f"{kind}'s operator for one"
+            )
+        answer = told(401 if unknown else 403, sentence)
         if answer.status == 401:
             answer.headers["www-authenticate"] = "Bearer"
         return answer

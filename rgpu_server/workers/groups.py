@@ -175,20 +175,33 @@ def open_groups(setting: str, own: str | None = None) -> MemoryGroups | None:
     return groups
 
 
-def describe(groups: MemoryGroups | None, ceilings: Mapping[str, str], *, off: bool) -> str:
-    """Returns a line for the log: which ceilings workers have, by what, and what to do for more.
+def describe(groups: MemoryGroups | None, *, off: bool) -> str:
+    """Returns a short line for the log of each start: by what workers have memory ceilings.
 
-    ceilings: kind of worker -> its ceiling. off: the operator wants no cgroups.
+    off: the operator wants no cgroups.
+    """
+    if groups is not None:
+        return f"each worker has a memory ceiling by a cgroup in {groups.folder}"
+    why = 'workers.cgroup is "off"' if off else "no cgroup is delegated to this server"
+    return (
+        f"the memory ceiling of workers counts private memory only: {why} (--log-level debug says "
+        "more)"
+    )
+
+
+def details(groups: MemoryGroups | None, ceilings: Mapping[str, str]) -> str:
+    """Returns a line for the log: which ceilings workers have, and what to do for more.
+
+    ceilings: kind of worker -> its ceiling.
     """
     most = "; ".join(f"{kind}: {ceiling}" for kind, ceiling in ceilings.items())
     if groups is not None:
-        return f"each worker has a memory ceiling by a cgroup in {groups.folder} ({most})"
-    why = 'workers.cgroup is "off"' if off else "no cgroup is delegated to this server"
+        return f"memory ceilings of workers: {most}"
     return (
-        f"the memory ceiling of each worker counts its private memory only, because {why}: shared "
-        f"memory of a worker is bounded by its own count, not by the system ({most}). For a "
-        "ceiling on all of it let systemd delegate a cgroup (deploy/systemd/memory-ceiling.conf), "
-        "or name one that the server may write to in workers.cgroup"
+        f"memory ceilings of workers: {most}. Shared memory of a worker is bounded by its own "
+        "count, not by the system: for a ceiling on all of it let systemd delegate a cgroup "
+        "(deploy/systemd/memory-ceiling.conf), or name one that the server may write to in "
+        "workers.cgroup"
     )
 
 

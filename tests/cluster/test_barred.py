@@ -5,7 +5,7 @@ from __future__ import annotations
 from cluster.samples import GIB, node, request
 from rgpu_cluster.core import events as ev
 from rgpu_cluster.core.actions import Action, Denied, Grant, Refresh
-from rgpu_cluster.core.decision import Decision, Refusal
+from rgpu_cluster.core.decision import Decision, Refusal, Rejected
 from rgpu_cluster.core.filters import Reason
 from rgpu_cluster.core.limits import SECOND
 from rgpu_cluster.core.manager import Manager
@@ -95,7 +95,7 @@ def test_a_barred_node_is_never_chosen() -> None:
         decision = place(pool, asked, Paths())
         assert isinstance(decision, Decision)
         assert decision.chosen.cards[0].node == "n2"
-        assert decision.rejected.count((Reason.BARRED, 4)) == 1
+        assert decision.rejected.count(Rejected(Reason.BARRED, 4)) == 1
 
 
 def test_several_cards_avoid_a_barred_node_too() -> None:

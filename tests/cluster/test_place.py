@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -202,7 +203,20 @@ def test_a_mig_slice_is_only_for_who_asks_for_it() -> None:
 def test_a_node_that_drains_takes_nothing_new() -> None:
     pool = pool_of(node("a", taints=frozenset({"drain"})))
     refusal = refuse(pool, request())
-    assert [one.reason for one in excluded(refusal.rejected)] == [Reason.TAINT]
+    assert [one.reason for one in excluded(refusal.rejected)] == [Reason.DRAINED]
+
+
+def test_nodes_that_take_nothing_are_named_with_the_reason() -> None:
+    drained = [node(f"n{number}", taints=frozenset({"drain"})) for number in range(9)]
+    stale = node("s", taints=frozenset({"stale"}))
+    more, one = excluded(refuse(pool_of(*drained, stale), request()).rejected)
+    assert (more.cards, more.because) == (
+        9, "is on a node that takes no new leases, because its operator drains it "
+        "(n0, n1, n2, n3, ...)",
+    )  # fmt: skip
+    assert (one.cards, one.because) == (
+        1, "is on a node that has refused or not answered, and has not reported since (s)",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -250,6 +264,22 @@ def test_the_explanation_names_the_place_the_alternatives_and_the_reasons() -> N
         "far/0: on another node; 12.8 % slower over tcp (measured)",
     ]
     assert [(one.reason, one.cards) for one in excluded(decision.rejected)] == [(Reason.MODEL, 1)]
+
+
+def test_a_reason_names_no_transport_of_other_machines_or_of_a_guess() -> None:
+    """Figures are those of a class: two of its nodes may be on one machine, and share memory."""
+    pool = pool_of(*three())
+    ends = End("r1", "100G"), End("r2", "100G")
+    shared = Figures(250_000, 0, 10**9, 10**9, 10**6, "shm")
+    known = decide(pool, request(client=AT_HOME), Paths({ends: shared}))
+    assert re.fullmatch(
+        r"far/0: on another node; [0-9.]+ % slower \(measured\)", why(known.others[-1])
+    )
+    guessed = why(decide(pool, request(client=AT_HOME)).others[-1])
+    assert re.fullmatch(
+        r"far/0: on another node; [0-9.]+ % slower \(estimated, no trusted measurement of this "
+        r"path\)", guessed,
+    )  # fmt: skip
 
 
 def test_the_same_pool_and_request_give_the_same_decision() -> None:

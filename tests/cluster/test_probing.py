@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from cluster.samples import node
-from rgpu_cluster.core.paths import End, Figures, Paths
-from rgpu_cluster.core.probing import AT_ONCE, PAUSE, Probing
+import pytest
 
-FIGURES = Figures(1000, 10, 1, 1, 1)
+from cluster.samples import node, request
+from rgpu_cluster.core.node import site_of
+from rgpu_cluster.core.paths import MOST_DOUBTS, End, Figures, Paths
+from rgpu_cluster.core.probing import AT_ONCE, PAUSE, Probing
+from rgpu_cluster.core.request import Client
+
+FIGURES = Figures(1000, 10, 10**9, 10**9, 10**6)
 
 
 def test_each_class_is_measured_once_and_not_each_pair() -> None:
@@ -44,6 +48,34 @@ def test_old_figures_are_measured_again() -> None:
     assert not [pair for _ in range(PAUSE) for pair in probing.look(nodes, paths)]
     paths.grow_older(700 * 10**9)
     assert probing.look(nodes, paths)
+
+
+@pytest.mark.parametrize(
+    "starved",
+    [
+        Figures(250_000, 10, 400_000, 10**9, 10**6, "shm"),
+        Figures(90_000_000, 10, 10**9, 10**9, 10**6),
+    ],
+)
+def test_figures_of_a_starved_machine_are_measured_again_and_used_by_nobody(
+    starved: Figures,
+) -> None:
+    nodes = [node("a"), node("b")]
+    probing, paths, ends = Probing(), Paths(), (End("", ""), End("", ""))
+    profile = request().profile
+    guessed = paths.predict(Client(), site_of(nodes[0]), profile)
+    looks = 0
+    for doubts in range(1, MOST_DOUBTS + 1):
+        while not probing.look(nodes, paths):
+            looks += 1
+        paths.learn(*ends, starved)
+        assert paths.doubted(ends) is (doubts < MOST_DOUBTS)
+        predicted = paths.predict(Client(), site_of(nodes[0]), profile)
+        assert (predicted == guessed) is (doubts < MOST_DOUBTS), "a slow network says it again"
+    assert looks < 2 * PAUSE
+    paths.learn(*ends, FIGURES)
+    paths.learn(*ends, starved)
+    assert paths.doubted(ends), "in a row"
 
 
 def test_a_lone_node_measures_nothing() -> None:

@@ -79,7 +79,7 @@ def test_a_request_beyond_the_quota_says_so() -> None:
     desk = Desk(a=ONE)
     desk.ask(1, "a", wait=True, cards=2, **WHOLE)
     says = (
-        "tenant a may have shares of 1 cards in all in this cluster; ask for less, or for a larger"
+        "tenant a may have shares of 1 card in all in this cluster; ask for less, or for a larger"
     )
     assert desk.denied == {"run-1": f"{says} quota"}
     desk.ask(2, "a", share_ppm=60 * PERCENT)
@@ -178,7 +178,7 @@ def test_a_card_that_a_tenant_keeps_from_others_counts_as_a_whole() -> None:
         assert desk.granted == ["run-1", "run-4"]
         desk.ask(5, "a", wait=False, **alone)
         assert desk.denied["run-5"].startswith(
-            "tenant a may have shares of 1 cards in all in this cluster, and cards that it keeps "
+            "tenant a may have shares of 1 card in all in this cluster, and cards that it keeps "
             "from others by exclusion count as a whole"
         )
         desk.end(first)

@@ -315,7 +315,7 @@ def test_a_slice_counts_as_its_part_of_a_gpu() -> None:
     assert pool.usage.dominant_share("a") == pytest.approx(PPM // 2, rel=0.1)
     accounts = Accounts(Quotas({"a": TenantQuota(share_ppm=PPM)}), pool)
     why, _ = accounts.why_not([request(9, share_ppm=10 * PERCENT, mig="1g.10gb")])
-    assert "shares of 1 cards in all" in why
+    assert "shares of 1 card in all" in why
     pool.release("run-7")
     accounts = Accounts(Quotas({"a": TenantQuota(share_ppm=PPM)}), pool)
     assert accounts.why_not([request(9, whole=True, mig="1g.10gb")]) == ("", True)

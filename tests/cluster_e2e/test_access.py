@@ -82,6 +82,14 @@ def test_a_stranger_learns_nothing(guarded: Guarded) -> None:
     assert "not valid here" in done.stderr
 
 
+def test_what_a_node_refuses_is_said_with_its_name(guarded: Guarded) -> None:
+    """The caller has named the node, and asked by the manager."""
+    for order in ("drain", "undrain"):
+        said = guarded.ask("alice", order, "gpu1").stderr
+        assert said.startswith(f"rgpu: node gpu1: only an operator may {order} the server: use the")
+        assert "a tenant in identity.operators of this server's configuration" in said
+
+
 @pytest.mark.full
 def test_each_tenant_sees_its_own_requests_only(guarded: Guarded) -> None:
     address, of = guarded.manager.address, guarded.of
@@ -100,7 +108,7 @@ def test_each_tenant_sees_its_own_requests_only(guarded: Guarded) -> None:
             shown = guarded.ask("bob", "pool").stdout
             assert request not in shown
             assert "1 of others" in shown
-            assert "in line: 1 requests of other tenants" in guarded.ask("alice", "pool").stdout
+            assert "in line: 1 request of other tenants" in guarded.ask("alice", "pool").stdout
             assert request[:12] not in guarded.ask("bob", "pool", "--events").stdout
             assert request[:12] in guarded.ask("alice", "pool", "--events").stdout
             assert ended(hers)[0] == 0

@@ -22,6 +22,10 @@ from rgpu_client import program
 from rgpu_client.background import starting, supervisor
 from rgpu_client.background.store import Run, Store, opened, processes_of
 from rgpu_client.background.supervisor import Output
+from rgpu_client.cluster import cancel
+from rgpu_client.cluster.asking import new_request_id
+from rgpu_client.session.claim import new_key
+from rgpu_common.clusters import begins_id
 from rgpu_common.errors import RgpuError, UsageError
 
 PRINTS = "import sys; print('begun', flush=True); sys.stdin.read(); print('over'); sys.exit(3)"
@@ -66,6 +70,11 @@ class Here:
         assert found is not None
         return found
 
+    def leases(self) -> dict[str, str]:
+        """Returns the ids of the leases by their keys."""
+        found = json.loads(self.rgpu("lease", "list", "--json"))["leases"]
+        return {one["key"]: one["lease_id"] for one in found}
+
     def close(self) -> None:
         for run in self.store.all():
             if not run.ended and not run.lost:
@@ -89,6 +98,32 @@ def test_it_runs_on_and_keeps_what_it_prints_and_its_exit_code(here: Here) -> No
     assert sorted(here.rgpu("logs", "train-a").splitlines()) == ["and", "begun"]
     assert here.ended(run).status == 3
     assert here.rgpu("wait", run.id, status=3) == "", "it is still known"
+
+
+def test_of_several_with_one_name_each_command_says_which_it_means(here: Here) -> None:
+    """And none of them ends, or is shown, where two run."""
+    first = here.detach("print('first'); raise SystemExit(1)", "--name", "twin")
+    here.ended(first)
+    second = here.detach(STAYS, "--name", "twin")
+    wait_until(lambda: here.rgpu("logs", second.id) == "begun\n")
+    shown = run_rgpu_plain("logs", "twin", **here.environment)
+    assert shown.stdout == "begun\n"
+    assert shown.stderr == f"rgpu: {second.id} is the one that still runs of 2 runs called 'twin'\n"
+    third = here.detach(STAYS, "--name", "twin")
+    for command in ("logs", "wait", "attach", "cancel"):
+        said = here.rgpu(command, "twin", status=2)
+        assert f"{second.id}" in said
+        assert f"{third.id}" in said
+        assert "name one of them" in said
+    for run in (second, third):
+        here.rgpu("cancel", run.id)
+        here.ended(run)
+    said = here.rgpu("wait", first.id, "twin", status=143)
+    assert said.splitlines() == [
+        f"rgpu: {third.id} is the newest of 3 runs called 'twin'",
+        f"rgpu: twin ({first.id}) exited (1)",
+        f"rgpu: twin ({third.id}) exited (143)",
+    ]
 
 
 def test_logs_follows_it_to_its_end(here: Here) -> None:
@@ -126,6 +161,18 @@ def test_its_lease_is_there_and_cancel_ends_both(here: Here, server: Server) -> 
     assert [(one["id"], one["status"]) for one in said["background"]] == [(run.id, 143)]
     assert "stays" in {one["lease_name"] for one in said["ended"]}
     assert "nothing that runs" in here.rgpu("cancel", "stays", status=1)
+
+
+@pytest.mark.parametrize("options", [(), ("--hold",)])
+def test_cancel_asks_the_program_first_by_whatever_its_lease_is_called(
+    here: Here, options: tuple[str, ...]
+) -> None:
+    run = here.detach(STAYS, *options)
+    wait_until(lambda: here.rgpu("logs", run.id) == "begun\n")
+    lease = here.leases()[run.id]
+    assert "granted" in here.rgpu("logs", "--events", run.id)
+    assert here.rgpu("cancel", lease) == f"python ({run.id}) was ended\n"
+    assert here.ended(run).status == 128 + signal.SIGTERM
 
 
 def test_a_program_that_ignores_sigterm_is_killed(
@@ -247,9 +294,12 @@ def test_a_program_that_the_system_does_not_execute_has_failed(
 
 
 def test_names_that_nobody_has_are_said(here: Here) -> None:
+    """With the exit code that `cancel` and `logs` have for them, too."""
+    for command in ("cancel", "logs"):
+        assert "'x'" in here.rgpu(command, "x", status=1)
     for command in ("attach", "wait"):
         assert "no run in the background of this machine is called 'x'" in here.rgpu(
-            command, "x", status=2
+            command, "x", status=1
         )
 
 
@@ -277,18 +327,72 @@ def test_a_supervisor_that_cannot_begin_is_said(tmp_path: Path) -> None:
 # Pure
 
 
+def test_the_lease_of_a_run_is_called_as_the_run_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has two ids for one thing, and a manager's request nobody can guess."""
+    run = Run("run-0123456789ab", "train")
+    monkeypatch.setenv(program.BACKGROUND, run.id)
+    assert not run.has_lease(new_key()), "the program of a run starts runs of its own"
+    assert not run.has_lease(new_request_id())
+    read, write = os.pipe()
+    monkeypatch.setenv(program.STARTED, str(write))
+    program.keep_started()
+    assert new_key() == run.id
+    first, second = new_request_id(), new_request_id()
+    assert first != second
+    for key in (run.id, f"{run.id}.1", first, f"{second}.12"):
+        assert run.has_lease(key)
+        assert begins_id(key, run.id)
+    for key in ("", "train", f"{run.id}0", f"{run.id}.", f"{run.id}.x", "run-0123456789ac"):
+        assert not run.has_lease(key)
+    program.say_started()
+    os.close(read)
+    monkeypatch.setattr(program, "_begun", [])
+
+
+def test_cancel_ends_a_run_for_each_of_its_leases_and_nothing_that_is_only_called_so() -> None:
+    run = Run("run-0123456789ab", "train")
+    key = f"{run.id}{'0' * 20}"
+    here = [_target(run.id, names=("train",), run=run)]
+    targets = [
+        *here,
+        _target(key, key=key),
+        _target("gpu1/lease-3", names=(f"{key}.1",), key=f"{key}.1"),
+        _target("gpu2/lease-3", names=("train", run.id), key="train"),
+    ]
+    for word in ("train", run.id, key, f"{key}.1"):
+        assert cancel._exactly(here, word) == here
+    for word in ("gpu1/lease-3", "run-0123"):
+        assert cancel._meant(targets[:-1], here, word) == here
+    # A tenant calls runs what he likes.
+    assert cancel._meant(targets, here, "gpu2/lease-3") == [targets[-1]]
+
+
+def _target(
+    word: str, *, names: tuple[str, ...] = (), key: str = "", run: Run | None = None
+) -> cancel.Target:
+    return cancel.Target(word, names, ("", ""), word, lambda: "", key=key, run=run)
+
+
 def test_a_run_is_found_by_its_id_its_name_or_how_its_id_begins(tmp_path: Path) -> None:
     store = Store({"XDG_STATE_HOME": str(tmp_path)})
     first, second = store.new("train", ["x"]), store.new("train", ["y"])
     other = store.new("test", ["z"])
     for number, run in enumerate((first, second, other)):
         store.write(run._replace(began=float(number)))
-    found = store.find("train")
-    assert found is not None
-    assert found.id == second.id, "the newest of one name"
+    with pytest.raises(
+        UsageError, match=rf"'train' may be train \({first.id}\), train \({second.id}\)"
+    ):
+        store.find("train")
     assert [one.id for one in map(store.find, (first.id, first.id[:-1], "test")) if one] == [
         first.id, first.id, other.id,
     ]  # fmt: skip
+    for ended, meant in ((second, first), (first, second)):
+        known = store.read(ended.id)
+        assert known is not None
+        store.write(known._replace(ended=9.0))
+        found = store.find("train")
+        assert found is not None
+        assert found.id == meant.id, "the one that runs, else the newest"
     # A lease of that name may be meant.
     for text in ("nobody", "", "t", "trai", "run", "run-"):
         assert store.find(text) is None

@@ -156,6 +156,9 @@ def test_help_of_serve_names_the_addresses_that_are_taken() -> None:
         (("run",), 2, "say which program to run"),
         (("run", "--"), 2, "say which program to run"),
         (("run", "--memory", "x", "--", "true"), 2, "--memory: 'x' is not a number of bytes"),
+        # A value that begins with a dash is one, and no option.
+        (("run", "--memory", "-1GiB", "--", "true"), 2, "--memory: '-1GiB' is not a number of"),
+        (("lease", "resize", "x", "--memory", "-1GiB"), 2, "'-1GiB' is not a number of bytes"),
         (("run", "--memory", "lots", "--", "true"), 2, "or a percentage such as 25%"),
         (("run", "--memory", "150%", "--", "true"), 2, "write at most 100%"),
         (("run", "--share", "2", "--", "true"), 2, "'2' is not a share"),

@@ -240,7 +240,7 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
         ),
         ("[quota]\nabsent_tenant = 'all'", "quota.absent_tenant is 'all', which is not one of"),
         ("[pools]\na = [0]\nb = [0]", "pools.b: device 0 is in the pool 'a' already"),
-        ("[pools]\na = [3]", "pools.a: there is no device 3, of 1 devices"),
+        ("[pools]\na = [3]", "pools.a: there is no device 3: the server has 1 device,"),
         ("[pools]\na = ['x']", "pools.a is ['x'], which is not a list of whole numbers"),
         (
             "[pools]\nteamA = []\n[tenants.typo]\npools = ['public', 'publik']",

@@ -52,18 +52,18 @@ def sentences(log: LeaseLog, lease: str) -> list[str]:
 
 def test_sessions_belong_to_the_lease_that_they_were_assigned_to() -> None:
     log = make_log(lease_1=LeaseKey("alice", "job"))
-    assigned = {"session": 3, "lease": "lease-1", "peer": "local", "transport": "shm", "worker": 9}
+    assigned = {"session": 3, "lease": "lease-1", "peer": "local", "transport": "unix", "worker": 9}
     log.happened("lease_granted", {"lease": "lease-1", **GRANTED})
     log.happened("session_assigned", {**assigned, "program": "a\nb"})
-    log.happened("session_opened", {"session": 3})
-    log.happened("session_opened", {"session": 4})
+    log.happened("session_opened", {"session": 3, "transport": "shm"})
+    log.happened("session_opened", {"session": 4, "transport": "shm"})
     log.happened("session_ended", {"session": 3, "reason": "it was killed"})
     log.happened("session_opened", {"session": 3})
     log.happened("identity_refused", {"what": "api"})
     assert sentences(log, "lease-1") == [
         "granted before its program started: 1 GiB of device 0, key 'job'",
-        "session 3: a?b from local over shm, worker 9",
-        "session 3 is open",
+        "session 3: a?b from local, worker 9",
+        "session 3 is open over shm",
         "session 3 ended: it was killed",
     ]
 
@@ -107,7 +107,9 @@ def test_tenants_with_many_leases_together_take_nobodys_room() -> None:
     assert len(list(log.all(everybody))) == MOST_ENDED
 
 
-def test_of_leases_with_one_key_the_newest_is_meant_and_only_those_that_are_seen() -> None:
+def test_of_leases_with_one_key_those_that_are_there_are_meant_and_only_those_that_are_seen() -> (
+    None
+):
     keys = {
         "a": LeaseKey("alice", "job"),
         "b": LeaseKey("alice", "job"),
@@ -116,8 +118,14 @@ def test_of_leases_with_one_key_the_newest_is_meant_and_only_those_that_are_seen
     log = LeaseLog(keys.get)
     for lease in keys:
         log.happened("lease_granted", {"lease": lease, **GRANTED})
-    (found,) = log.find("job", lambda tenant: tenant == "alice")
-    assert found.entries[0].lease == "b"
+
+    def found() -> list[str]:
+        return [one.entries[0].lease for one in log.find("job", lambda tenant: tenant == "alice")]
+
+    assert found() == ["a", "b"], "the caller is to say which"
+    for ended, meant in (("b", ["a"]), ("a", ["b"])):
+        log.happened("lease_ended", {"lease": ended})
+        assert found() == meant, "else the newest that has ended"
     assert log.find("c", lambda tenant: tenant == "alice") == []
 
 

@@ -117,7 +117,7 @@ def test_a_tenant_sees_its_own_claims_and_how_many_others_wait(tmp_path: Path) -
                     name: ps(guarded.tcp, RGPU_TOKEN=access_token).stdout
                     for name, access_token in of.items()
                 }
-                assert "in line for room: 1 claims of other tenants" in seen["alice"]
+                assert "in line for room: 1 claim of other tenants" in seen["alice"]
                 assert "run-" not in seen["alice"].splitlines()[-1]
                 for name in ("bob", "root"):
                     words = seen[name].splitlines()[-1].split()

@@ -25,6 +25,7 @@ from rgpu_server.workers.groups import (
     ceiling_bytes,
     ceiling_of,
     describe,
+    details,
     open_groups,
 )
 from rgpu_server.workers.process import WorkerOptions, WorkerProcess
@@ -164,13 +165,14 @@ def test_one_line_says_which_ceilings_workers_have_and_what_to_do(tmp_path: Path
         gpu = ceiling_of(emulated=False, arrays=True, grouped=grouped)
         assert gpu == "the lease's memory and 32 GiB"
     both = {"emulated": "A", "emulated/cupy": "B"}
-    by_group = describe(MemoryGroups(tmp_path), both, off=False)
-    assert by_group.endswith(f"by a cgroup in {tmp_path} (emulated: A; emulated/cupy: B)")
-    without = describe(None, both, off=False)
-    assert "because no cgroup is delegated to this server: shared memory of a worker" in without
-    assert "(emulated: A; emulated/cupy: B)" in without
+    by_group = MemoryGroups(tmp_path)
+    assert describe(by_group, off=False).endswith(f"by a cgroup in {tmp_path}")
+    assert details(by_group, both).endswith(": emulated: A; emulated/cupy: B")
+    assert "only: no cgroup is delegated to this server" in describe(None, off=False)
+    without = details(None, both)
+    assert ": emulated: A; emulated/cupy: B. Shared memory of a worker" in without
     assert "let systemd delegate a cgroup (deploy/systemd/memory-ceiling.conf), or" in without
-    assert 'because workers.cgroup is "off"' in describe(None, both, off=True)
+    assert 'only: workers.cgroup is "off"' in describe(None, off=True)
 
 
 def test_a_server_says_once_which_ceilings_its_workers_have() -> None:
@@ -178,6 +180,7 @@ def test_a_server_says_once_which_ceilings_its_workers_have() -> None:
         wait_until(lambda: "memory ceiling" in server.told())
         lines = [line for line in server.told().splitlines() if "ceiling" in line]
     assert len(lines) == 1, lines
+    assert len(lines[0].partition(" INFO ")[2]) < 160, "behind it is what the server does"
 
 
 def test_what_ended_workers_left_is_swept(tmp_path: Path) -> None:

@@ -195,9 +195,13 @@ def test_the_life_of_a_lease(server: Server) -> None:
     assert (
         resized.endswith(": 512 MiB of device 0, share 50%, limit 100%\n") or "device 1" in resized
     )
+    assert "paused" not in rgpu(server, "ps")
     assert "is paused" in rgpu(server, "lease", "pause", "life")
+    assert "was paused already" in rgpu(server, "lease", "pause", "life")
     assert listed(server, "life")["state"] == "LEASE_STATE_PAUSED"
+    assert re.search(r"^lease-\d+ .* life .* paused$", rgpu(server, "ps"), re.MULTILINE)
     assert "goes on" in rgpu(server, "lease", "resume", "life")
+    assert "was not paused" in rgpu(server, "lease", "resume", "life")
     lease_id = str(listed(server, "life")["lease_id"])
     assert "was revoked, and 0 sessions with it" in rgpu(server, "lease", "revoke", lease_id)
     assert "there is no lease 'life'; `rgpu lease list` shows" in rgpu(
@@ -339,6 +343,14 @@ def test_kill_ends_a_program_that_holds_too_much(server: Server) -> None:
 # The node
 
 
+def test_the_log_names_the_path_that_carries_a_session(server: Server) -> None:
+    """And not that of its HELLO, which is the Unix socket of a ring in shared memory."""
+    for over in ("shm", "unix", "tcp"):
+        address = server.address(over)
+        assert clients.run(address, "cuda.open()", RGPU_LEASE=f"over-{over}")[0] == 0
+        assert f" is open over {over}\n" in rgpu(server, "logs", f"over-{over}")
+
+
 def test_a_program_is_listed_by_its_script(server: Server, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(clients.PRELUDE + "cuda.open()\nprint('open', flush=True)\nwait_for_line()")
@@ -355,8 +367,9 @@ def test_a_program_is_listed_by_its_script(server: Server, tmp_path: Path) -> No
 
 
 def test_drain_and_undrain(server: Server) -> None:
-    assert "takes nothing new" in rgpu(server, "drain")
+    assert "the server takes nothing new" in rgpu(server, "drain")
     try:
+        assert "was drained already: it takes nothing new" in rgpu(server, "drain")
         for command in ("devices", "ps"):
             assert rgpu(server, command).startswith("this server is drained: it takes no new lease")
         assert json.loads(rgpu(server, "devices", "--json"))["draining"] is True
@@ -366,10 +379,16 @@ def test_drain_and_undrain(server: Server) -> None:
         refused = rgpu(server, "lease", "grant", "late", status=1)
         assert "being drained by its operator" in refused
     finally:
-        assert "takes new leases and sessions" in rgpu(server, "undrain")
+        assert "the server takes new leases and sessions" in rgpu(server, "undrain")
+    assert "was not drained: it takes new leases" in rgpu(server, "undrain")
     assert "drained" not in rgpu(server, "devices") + rgpu(server, "ps")
     assert clients.run(server.tcp, "cuda.open()", RGPU_LEASE="late")[0] == 0
     assert "cannot end after -1 s" in rgpu(server, "drain", "--end-after", "-1", status=1)
+
+
+def cells(line: str) -> list[str]:
+    """Returns the cells of a line of a table."""
+    return re.split(r" {2,}", line.strip())
 
 
 def test_tenants_are_listed(server: Server) -> None:
@@ -380,12 +399,20 @@ def test_tenants_are_listed(server: Server) -> None:
     assert "tenant 'owner' is at its quota of 'rgpu emulated device'" in refused
     assert "40% is 10% too much: it owns 50%, holds 20%, and 30% fits" in refused
     table = rgpu(server, "tenants")
-    line = next(line for line in table.splitlines() if line.startswith("owner"))
-    assert re.search(r"50% 2 GiB +none +20% 1 GiB +0% 0 B +30% 1 GiB +1$", line)
+    titles, *lines = table.splitlines()
+    both = [
+        f"{what} share {what} memory" for what in ("owns", "ceiling", "holds", "borrows", "idle")
+    ]
+    assert titles.split() == f"tenant model {' '.join(both)} leases".split()
+    line = next(line for line in lines if line.startswith("owner"))
+    assert cells(line)[2:] == [
+        *("50%", "2 GiB"), *("none", "none"), *("20%", "1 GiB"), *("0%", "0 B"), *("30%", "1 GiB"),
+        "1",
+    ]  # fmt: skip
     # Its table names ceilings and no quota; that of alice neither.
-    for name, ceiling in (("bob", "150% 2 GiB"), ("alice", "none")):
-        line = next(line for line in table.splitlines() if line.startswith(name))
-        assert re.search(rf"no quota +{ceiling} +0% 0 B", line), line
+    for name, ceiling in (("bob", ("150%", "2 GiB")), ("alice", ("none", "none"))):
+        line = next(line for line in lines if line.startswith(name))
+        assert cells(line)[2:8] == ["none", "none", *ceiling, "0%", "0 B"]
     rows = json.loads(rgpu(server, "tenants", "--json"))["tenants"]
     bob = next(row for row in rows if row["tenant"] == "bob")
     assert (bob["ceiling_share_ppm"], bob["ceiling_memory_bytes"]) == (1_500_000, 2 << 30)

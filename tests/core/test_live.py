@@ -165,6 +165,9 @@ def test_pause_and_resume_write_the_page_and_resize_keeps_it() -> None:
         do.UpdatePage("lease-1", Quota(GIB), PageState.PAUSED),
         do.Answer(2, "lease-1"),
     ]
+    assert n.handle(on.PauseRequested(9, "lease-1"), 1.0)[-1] == do.Answer(
+        9, "lease-1", unchanged=True
+    )
     assert n.handle(on.ResizeRequested(3, "lease-1", Change(2 * GIB)), 1.0)[0] == do.UpdatePage(
         "lease-1", Quota(2 * GIB), PageState.PAUSED
     )
@@ -172,6 +175,8 @@ def test_pause_and_resume_write_the_page_and_resize_keeps_it() -> None:
         do.UpdatePage("lease-1", Quota(2 * GIB), PageState.ACTIVE),
         do.Answer(4, "lease-1"),
     ]
+    again = n.handle(on.PauseRequested(5, "lease-1", False), 1.0)
+    assert again[-1] == do.Answer(5, "lease-1", unchanged=True)
     assert refusal(n.handle(on.PauseRequested(5, "lease-9"), 1.0))[0] is Code.LEASE_UNKNOWN
 
 
@@ -183,6 +188,7 @@ def test_a_drained_node_takes_nothing_new_and_what_runs_goes_on() -> None:
     n.handle(grant("a"), 0.0)
     open_session(n, 1, "a")
     assert n.handle(on.DrainRequested(2), 1.0) == [do.Answer(2, "")]
+    assert n.handle(on.DrainRequested(3), 1.0) == [do.Answer(3, "", unchanged=True)]
     for event in (grant("b"), session(7, "a"), session(8, "c")):
         code, text = refusal(n.handle(event, 2.0))
         assert code is Code.DRAINING
@@ -190,8 +196,18 @@ def test_a_drained_node_takes_nothing_new_and_what_runs_goes_on() -> None:
     assert n.handle(grant("a"), 3.0) == [do.Answer(1, "lease-1")]  # kept alive
     assert n.handle(on.TimePassed(), 20.0) == []
     assert len(n.sessions) == 1
-    n.handle(on.UndrainRequested(3), 21.0)
+    assert n.handle(on.UndrainRequested(3), 21.0) == [do.Answer(3, "")]
+    assert n.handle(on.UndrainRequested(4), 21.0) == [do.Answer(4, "", unchanged=True)]
     assert isinstance(n.handle(grant("b"), 21.0)[-1], do.Answer)
+
+
+def test_an_operator_who_pauses_what_its_owner_paused_changes_who_may_resume_it() -> None:
+    n = node()
+    n.handle(grant("a"), 0.0)
+    n.handle(on.PauseRequested(2, "lease-1", operator=False), 1.0)
+    assert n.handle(on.PauseRequested(3, "lease-1"), 1.0)[-1] == do.Answer(3, "lease-1")
+    again = refusal(n.handle(on.PauseRequested(4, "lease-1", False, operator=False), 1.0))
+    assert again[0] is Code.NOT_ALLOWED
 
 
 def test_a_drain_with_an_end_ends_everything_then_and_keys_are_free_again() -> None:

@@ -284,7 +284,7 @@ def test_everything_is_removed_from_a_node_that_loses_the_plugin(own: Node) -> N
     own.kubelet.prepared(FIRST)
     own.plugin.stop()
     with own.plugin.closing() as closing:
-        assert "1 claims were prepared" in closing.told()
+        assert "this node had 1 prepared claim;" in closing.told()
         assert [*closing.state.iterdir()] == []
         assert [*closing.cdi.iterdir()] == []
         with FakeKubelet(closing) as kubelet:

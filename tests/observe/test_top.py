@@ -91,6 +91,13 @@ def test_every_column_that_is_shown_is_shown_whole(width: int) -> None:
         assert "1G/2G" in lines[-1]
 
 
+def test_who_sees_no_lease_is_told_whether_others_have_some() -> None:
+    answer = now(0)
+    assert report({"": answer}, view(100))[-1].startswith("you see no lease: `rgpu run")
+    answer.devices[0].leased_share_ppm = 400_000
+    assert report({"": answer}, view(100))[-1].startswith("none of the leases here is yours: `rgpu")
+
+
 def test_a_session_that_compiles_is_shown() -> None:
     answer = now(2)
     answer.leases[0].compiling = 1

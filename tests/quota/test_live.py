@@ -113,7 +113,7 @@ def test_pause_stops_and_resume_goes_on(server: Server, control: ControlClient) 
         queue(b, 0.5)
         pass_by(SECOND // 4)
         lease = lease_of(control, "a").lease_id
-        assert control.pause(lease).state == lease_pb2.LEASE_STATE_PAUSED
+        assert control.pause(lease).lease.state == lease_pb2.LEASE_STATE_PAUSED
         paused = time.time_ns()
         # Questions are answered, and the other one goes on alone.
         assert a.call("rgpuMemGetInfo")["total"] == 64 * MIB

@@ -135,6 +135,19 @@ def test_a_stranger_sees_the_form_alone(
     with ManagerProcess("--config", str(config), "--web", "127.0.0.1:0") as strict:
         visitor.page.goto(address(strict.log))
         visitor.page.get_by_role("heading", name="Sign in").wait_for()
+        # In words of a page, and of this page.
+        said = visitor.page.get_by_role("alert").inner_text()
+        assert said == (
+            "this manager shows nothing without an access token; if you have none, ask the "
+            "manager's operator for one"
+        )
+        field = visitor.page.get_by_label("Access token").bounding_box()
+        text = visitor.page.get_by_text("Access token", exact=True).evaluate(
+            "label => { const range = document.createRange(); range.selectNode(label.firstChild); "
+            "return range.getBoundingClientRect().right; }"
+        )
+        assert field is not None
+        assert field["x"] - text >= 4
         visitor.page.get_by_label("Access token").fill("rgpu_wrong")
         visitor.page.get_by_role("button", name="Sign in").click()
         wrong = visitor.page.get_by_role("alert").filter(has_text="is wrong, was revoked")

@@ -202,7 +202,7 @@ function Decision({ id, told }: { id: string; told: Explanation }) {
 const PLACES: Column<Alternative>[] = [
   { name: "Cards", show: (row) => <>{row.cards.join(", ")}{row.equal > 0 && ` (and ${row.equal} as good)`}</> },
   { name: "Reach", show: (row) => row.reach },
-  { name: "Transport", show: (row) => <>{row.transport}{row.transport && !row.measured && " (not measured)"}</> },
+  { name: "Transport", show: (row) => (row.measured ? row.transport : "not measured") },
   { name: "Slowdown", show: (row) => share(row.slowdown_ppm), right: true },
   { name: "Score", show: (row) => (row.score.total / 1e6).toFixed(3), right: true },
   { name: "Of which", show: (row) => Object.entries(row.score).filter(([name, value]) => name !== "total" && value).map(([name, value]) => `${name} ${(value / 1e6).toFixed(3)}`).join(", "), under: true },
