@@ -208,8 +208,18 @@ def make_plan(
 
 
 def uploaded(arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """Returns the arguments with tensors of the CPU that have dimensions moved to the device."""
-    return tuple([_upload(one) for one in arguments])
+    """Returns the arguments of an operator that indexes. Moves indices of the CPU to the device.
+
+    Raises:
+        RuntimeError: what is indexed is not on the device, so a write would be lost.
+    """
+    indexed, indices, *rest = arguments
+    if kind_of(indexed.device) != "rgpu":
+        raise RuntimeError(
+            "indices should be either on cpu or on the same device as the indexed tensor "
+            f"({indexed.device})"
+        )
+    return (indexed, _upload(indices), *rest)
 
 
 def reshape(tensor: Any, view: View) -> None:

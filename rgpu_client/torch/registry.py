@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rgpu_client.torch import sequences, transfers, views
+from rgpu_client.torch import layouts, sequences, transfers, views
 from rgpu_client.torch.dispatch import Kernel
 from rgpu_client.torch.outs import writing
 from rgpu_client.torch.package import torch
@@ -18,6 +18,8 @@ _LEFT = frozenset({
     "aten::new_empty_strided", "aten::detach", "aten::detach_", "aten::lift", "aten::lift_fresh",
     "aten::is_pinned", "aten::_pin_memory", "aten::resize_as_", "aten::rename_", "aten::rename",
     "aten::_has_same_storage_numel", "aten::is_same_size",
+    # Of a tensor that is not sparse they know the answer.
+    "aten::sparse_dim", "aten::dense_dim", "aten::is_coalesced",
     # They return views and do not say so. As operations of the node they would return copies of
     # views that are conjugated or negated lazily.
     "aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_split_with_sizes",
@@ -38,6 +40,7 @@ _OWN: dict[str, Any] = {
     "aten::empty.memory_format": views.empty,
     "aten::empty_strided": views.empty_strided,
     "aten::_efficientzerotensor": views.zeros,
+    "aten::_new_zeros_with_same_feature_meta": views.zeros_as,
     "aten::_pack_padded_sequence": sequences.pack,
 }
 # Their results' sizes depend on numbers with a fraction.
@@ -75,6 +78,7 @@ def register() -> None:
     for key in _LAZY_KEYS:
         for name in _WRITES_UNSAID:
             own.impl(name, torch.library.fallthrough_kernel, key)
+    layouts.register(fallback, own)
     _kept.extend((fallback, own))
 
 

@@ -19,7 +19,11 @@ _on_node = Kernel(Spec("aten::copy_", torch.ops.aten.copy_.default))
 
 
 def copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
-    """Copies elements into `target`; either tensor, or both, are of this device."""
+    """Copies elements into `target`; either tensor, or both, are of this device. A number is a
+    source too: PyTorch makes one of a program's number.
+    """
+    if not isinstance(source, torch.Tensor):
+        return target.fill_(source)
     here, there = kind_of(source.device), kind_of(target.device)
     if here == there:
         _on_node(target, source, non_blocking)

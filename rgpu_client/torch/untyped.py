@@ -28,7 +28,8 @@ def install() -> None:
     storage.copy_ = _copied_or(storage.copy_)
     for name, answer in _ANSWERS.items():
         setattr(storage, name, here_or(getattr(storage, name), answer))
-    torch.Tensor.data_ptr = _pointer_or(torch.Tensor.data_ptr)
+    for name in ("data_ptr", "const_data_ptr"):
+        setattr(torch.Tensor, name, _pointer_or(getattr(torch.Tensor, name)))
 
 
 def whole(storage: Any) -> Any:

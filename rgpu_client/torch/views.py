@@ -134,6 +134,18 @@ def zeros(size: Any, **options: Any) -> Any:
     return torch.zeros(size, dtype=options.get("dtype"), device=options.get("device"))
 
 
+def zeros_as(tensor: Any, other: Any, *, self_num_batch_dims: int = 0) -> Any:
+    """Returns zeros of the dtype of `tensor` that lie in their storage as `other` does, once for
+    each of the first dimensions of `tensor`: a forward gradient before it is written. PyTorch's own
+    code asks C++ for the size of the storage.
+    """
+    batch = tuple(tensor.shape[:self_num_batch_dims])
+    count = storages.record_of(other).size // other.itemsize
+    whole = torch.zeros((*batch, count), dtype=tensor.dtype, device=tensor.device)
+    stride = (*whole.stride()[:-1], *other.stride())
+    return whole.as_strided((*batch, *other.shape), stride, other.storage_offset())
+
+
 def _check_here(storage: Any) -> None:
     if kind_of(storage.device) != "rgpu":
         raise RuntimeError(

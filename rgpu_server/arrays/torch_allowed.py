@@ -66,7 +66,7 @@ class Allowed:
             why = f"it is left out because {reason}" if reason else "no such operator is listed"
             raise NotOfferedError(
                 f"the operator {name[:100]} of PyTorch {self._release} is not executed on the "
-                f"node: {why}"
+                f"node: {why}; compute it on the CPU, with tensor.cpu()"
             )
         return resolved(name)
 

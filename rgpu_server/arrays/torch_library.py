@@ -8,9 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rgpu_common.arrays.memory import room_of, view_of
+from rgpu_server.arrays import torch_cells, torch_half
 from rgpu_server.arrays.library import STAND_IN_DEVICE, NotOfferedError, Operation, plain_words
 from rgpu_server.arrays.torch_allowed import Allowed, changed_arguments, fresh_results, may_grow
-from rgpu_server.arrays.torch_cells import SPARE_RESULTS, STAND_INS
+from rgpu_server.arrays.torch_cells import SPARE_RESULTS
 from rgpu_server.arrays.torch_guards import guarded
 from rgpu_server.arrays.torch_layout import Layouts, dtype_name, dtype_named
 from rgpu_server.arrays.torch_memory import Accounts, Ledger, without_room
@@ -24,6 +25,8 @@ torch: Any = import_module("torch")
 
 # Smaller results are charged once they are there.
 _CHECKED_BYTES = 1 << 16
+# What the CPU build executes in place of PyTorch's operator.
+STAND_INS = {**torch_cells.STAND_INS, **torch_half.STAND_INS}
 # The keyword of a template that gives the layouts of its results.
 _LAYOUTS = "="
 

@@ -142,8 +142,10 @@ def _check_inside(
     numbers = [*shape, *stride, offset]
     if not all(type(one) is int and 0 <= one < 1 << 62 for one in numbers):
         raise ValueError("sizes, strides and offset of a view must be numbers from 0")
-    if len(shape) != len(stride) or len(shape) > MOST_DIMENSIONS:
+    if len(shape) != len(stride):
         raise ValueError("a view must have a stride for each size")
+    if len(shape) > MOST_DIMENSIONS:
+        raise RuntimeError(f"only tensors with up to {MOST_DIMENSIONS} dims are supported")
     if 0 in shape:
         return
     last = offset + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))

@@ -290,7 +290,7 @@ confine.single_thread()
 equipment._warm_torch()
 import torch
 from rgpu_server.arrays.torch_allowed import Allowed, resolved
-from rgpu_server.arrays.torch_cells import STAND_INS
+from rgpu_server.arrays.torch_library import STAND_INS
 from rgpu_server.arrays.torch_guards import guarded
 
 VALUES = {"int": 1, "float": 0.5, "bool": False, "number": 1, "str": "none", "List[int]": [1, 1],
