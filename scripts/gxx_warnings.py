@@ -44,11 +44,11 @@ def configure() -> list[Unit]:
     ]
 
 
-def read(unit: Unit) -> str:
-    """Returns what g++ says; nothing if all is well."""
+def read(unit: Unit, folder: Path = FOLDER) -> str:
+    """Returns what g++ says; nothing if all is well. folder: where it runs."""
     at = unit.words.index("-o")
     words = [*unit.words[:at], *unit.words[at + 2 :], "-fsyntax-only"]
-    done = subprocess.run(words, cwd=FOLDER, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return ""
     return done.stderr or f"{shlex.join(words)} ended with {done.returncode}"
