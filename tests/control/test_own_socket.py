@@ -156,7 +156,7 @@ COMMANDS = (
 )
 
 
-@pytest.mark.parametrize("rules", [ALWAYS, USERS])
+@pytest.mark.parametrize("rules", [ALWAYS, pytest.param(USERS, marks=pytest.mark.full)])
 def test_commands_of_the_servers_user_get_in_where_its_programs_do(
     tmp_path: Path, rules: str
 ) -> None:

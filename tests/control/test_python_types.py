@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from helpers.needs import needs
 
-pytestmark = needs("mypy")
+pytestmark = [needs("mypy"), pytest.mark.full]
 
 RIGHT = """
 import asyncio

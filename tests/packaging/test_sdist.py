@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from helpers.needs import fixture_needs, needs, program
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = "from scikit_build_core.build import build_sdist; build_sdist({folder!r})"
 

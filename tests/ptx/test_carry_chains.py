@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from ptx.forms import EDGES, bits, value
 from ptx.harness import HEADER, Kernel
 from ptx.nvrtc import compile_cuda
@@ -100,6 +101,7 @@ def inputs() -> list[tuple[int, ...]]:
     return rows + [tuple(rng.getrandbits(64) for _ in range(4)) for _ in range(THREADS // 2)]
 
 
+@pytest.mark.full
 def test_every_mixture_of_carry_operations() -> None:
     every, rows = chains(), inputs()
     # Several kernels, because the time to compile one grows faster than its length.

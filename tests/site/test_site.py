@@ -16,6 +16,9 @@ from helpers.needs import needs
 from helpers.server import Server
 from observe import page as metrics_page
 
+# Of the site, not of rgpu.
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "scripts" / "site"
 
