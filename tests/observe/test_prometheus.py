@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import urllib.error
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from helpers.ends import stopped
 from helpers.figures import figures
 from helpers.needs import fixture_needs, needs, program
@@ -122,6 +124,14 @@ def test_the_metrics_keep_prometheus_rules(server: Server) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_alerts_name_jobs_that_every_configuration_has() -> None:
+    rules = (DEPLOY / "prometheus" / "rgpu.rules.yml").read_text()
+    asked = set(re.findall(r'job="([^"]+)"', rules))
+    assert asked == {"rgpu", "rgpu-manager"}
+    scraped = yaml.safe_load((DEPLOY / "kubernetes" / "autoscaling" / "scrape.yaml").read_text())
+    assert {one["job_name"] for one in scraped} == asked
 
 
 @needs("prometheus")
