@@ -143,16 +143,20 @@ def _targets(servers: Servers) -> Iterator[Target]:
     """Yields all that the caller can cancel."""
     answers = servers.ask(lambda client: (client.leases(), client.running().waiting))
     answers.complain()
-    booked = set()
-    for target in _of_manager(servers):
-        booked.add(target.id)
-        yield target
+    booked = {target.id: target for target in _of_manager(servers)}
+    yield from booked.values()
     for server, (leases, waiting) in answers:
         for lease in leases:
             # The lease of a request's second card is called REQUEST.1.
-            if not booked.intersection((lease.key, lease.key.rpartition(".")[0])):
+            request = booked.get(lease.key) or booked.get(lease.key.rpartition(".")[0])
+            if request is None:
                 names = (lease.key, lease.name)
                 yield _lease(server, lease.lease_id, names)
+            else:
+                # By its id alone: what else it is called its request is called.
+                yield request._replace(
+                    id=_shown(server, lease.lease_id), names=(), group=_ALONE, given=True
+                )
         for claim in waiting:
             names = (claim.lease_key, claim.name)
             yield _claim(server, claim.claim, names)
@@ -175,8 +179,12 @@ def _lease(server: Server, lease: str, names: tuple[str, ...]) -> Target:
             ended = client.revoke(lease)
         return f"{shown} was ended, and {counted(ended, 'session')} with it"
 
-    shown = f"{server.node}/{lease}" if server.node else lease
+    shown = _shown(server, lease)
     return Target(shown, _named(names), _ALONE, shown, end, key=names[0])
+
+
+def _shown(server: Server, lease: str) -> str:
+    return f"{server.node}/{lease}" if server.node else lease
 
 
 def _claim(server: Server, claim: int, names: tuple[str, ...]) -> Target:

@@ -231,6 +231,27 @@ def test_cancel_ends_a_run_and_a_reservation(pair: Nodes) -> None:
         assert asked(pair, f"{order} kept") == f"reservation {booked} was released\n"
 
 
+@pytest.mark.parametrize("by", ["id", "request", "lease", "name"])
+def test_each_word_for_a_background_run_and_its_lease_means_both(
+    pair: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    run = asked(pair, f"run --detach --memory 16MiB --name {by} -- sleep 600").strip()
+    (lease,) = (one for one in all_leases(pair) if one["name"] == by)
+    assert str(lease["key"]).startswith(run)
+    (node,) = (name for name in RACKS if any(one["name"] == by for one in pair.leases(name)))
+    shown = f"{node}/{lease['lease_id']}"
+    assert f"{shown} is paused" in asked(pair, f"lease pause {run}")
+    assert f"{shown} goes on" in asked(pair, f"lease resume {run}")
+    assert f"{shown} ({by})  granted" in asked(pair, f"logs --events {run}")
+    assert f"request {lease['key']}: placed" in asked(pair, f"explain {run}")
+    assert asked(pair, f"logs {lease['key']}") == "", "what the run has printed"
+    word = {"id": run, "request": lease["key"], "lease": shown, "name": by}[by]
+    assert asked(pair, f"cancel {word}") == f"{by} ({run}) was ended\n"
+    asked(pair, f"wait {run}", status=128 + signal.SIGTERM)
+    wait_until(lambda: not any(one["name"] == by for one in all_leases(pair)), 30)
+
+
 def test_runs_that_name_one_lease_share_it(pair: Nodes) -> None:
     sizes = ("--memory", "32MiB", "--share", "10%")
     address = pair.manager.address
