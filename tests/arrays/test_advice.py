@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import venv
@@ -195,5 +196,11 @@ def test_a_sitecustomize_of_the_user_is_executed_once(
     (tmp_path / "main.py").write_text("import sitecustomize; print(sitecustomize.__file__)")
     path = {"PYTHONPATH": str(tmp_path)} if where == "path" else {}
     python = str(tmp_path / "own" / "bin" / "python")
+    # Debian's Python has one itself, before those of an environment.
+    alone = subprocess.run(
+        [python, str(tmp_path / "main.py")], capture_output=True, text=True, check=True, timeout=60,
+        cwd="/", env={**os.environ, **path},
+    )  # fmt: skip
+    assert where == "site" or alone.stdout == f"mine\n{folder}/sitecustomize.py\n"
     done = _run(server, python, tmp_path / "main.py", *option, **path)
-    assert done.stdout == f"mine\n{folder}/sitecustomize.py\n", done.stderr
+    assert done.stdout == alone.stdout, done.stderr

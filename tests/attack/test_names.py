@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from rgpu_client.background.store import Run
 from rgpu_client.cluster.cancel import Target, _exactly, _meant
 from rgpu_client.cluster.naming import Named
 from rgpu_client.cluster.naming import _meant as leases_meant
@@ -42,13 +43,13 @@ def test_words_that_two_may_have_mean_both(text: str) -> None:
 def target(
     one: str, *names: str, group: tuple[str, str] = ("", ""), given: bool = True, here: bool = False
 ) -> Target:
-    return Target(one, names, group, one, str, given, here)
+    run = Run(one, names[0]) if here else None
+    return Target(one, names, group, one, str, given, "" if here else names[0], run)
 
 
 def meant(targets: Sequence[Target], name: str) -> list[str]:
-    return [
-        one.id for one in _exactly([x for x in targets if x.here], name) or _meant(targets, name)
-    ]
+    here = [one for one in targets if one.run is not None]
+    return [one.id for one in _exactly(here, name) or _meant(targets, here, name)]
 
 
 LEASE = target("gpu1/lease-3", "k1", "train")
