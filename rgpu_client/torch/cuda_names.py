@@ -70,7 +70,7 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
 class Graph:
     """`torch.cuda.CUDAGraph`."""
 
-    def __new__(cls, *_: Any, **__: Any) -> NoReturn:  # type: ignore[misc]
+    def __new__(cls, *_: Any, **__: Any) -> NoReturn:
         raise NotImplementedError(
             "CUDA graphs are not offered on the device rgpu: issue the operations one by one, no "
             "operation waits for the node either"
