@@ -24,6 +24,7 @@ _CLASSES = (
     (torch.nn.Module, ("to", "to_empty")),
     (torch.nn.utils.rnn.PackedSequence, ("to",)),
     (torch.UntypedStorage, ("to",)),
+    (torch.nested, ("nested_tensor", "as_nested_tensor")),
 )
 _kept: list[Any] = []
 
@@ -178,8 +179,14 @@ def _rename_module() -> None:
     cuda = torch.cuda
     for name, answer in {**_ANSWERS, **cuda_names.ANSWERS}.items():
         setattr(cuda, name, answer)
-    for name in ("memory_stats", "memory_summary"):
+    for name in ("memory_stats", "memory_stats_as_nested_dict", "memory_summary"):
         setattr(cuda.memory, name, cuda_names.ANSWERS[name])
+    # PyTorch's functions for snapshots end in it.
+    torch._C._cuda_memorySnapshot = cuda_names.memory_snapshot
+    cuda.graphs.CUDAGraph = cuda_names.Graph
+    cuda.nccl.is_available = lambda tensors: False
+    parallel = torch.nn.parallel.comm
+    parallel.scatter = cuda_names.scatter(parallel.scatter)
     cuda.memory.mem_get_info = _ANSWERS["mem_get_info"]
     cuda.random.manual_seed = cuda.random.manual_seed_all = backend.manual_seed
     cuda.amp.autocast = cuda.amp.autocast_mode.autocast = cuda_names.Autocast

@@ -6,13 +6,14 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
-from rgpu_client.torch import generators
+from rgpu_client.torch import backward, generators
 from rgpu_client.torch.errors import check_ordinal
 from rgpu_client.torch.package import torch
 from rgpu_client.torch.session import session
 
 _ONE = 1
 _MIB = 1 << 20
+_raise_pending = backward.raise_pending
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,10 @@ class Guard(torch._C._acc.DeviceGuard):  # type: ignore[misc]
     _TYPE = torch._C._autograd.DeviceType.PrivateUse1
 
     def type_(self) -> Any:
+        try:
+            _raise_pending(-1)
+        except BaseException as error:
+            backward.take(error)
         return self._TYPE
 
 

@@ -5,7 +5,8 @@ There is one device and one order of operations, so what chooses devices has not
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Any, NoReturn
 
 from rgpu_client.torch import backend, generators
 from rgpu_client.torch.package import torch
@@ -37,6 +38,25 @@ def memory_stats(device: Any = None) -> dict[str, int]:
     return {**found, **{f"{kind}.all.peak": most for kind in _KINDS}}
 
 
+def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
+    """Returns what `memory_stats` returns, with a dictionary for each part of a name."""
+    found: dict[str, Any] = {}
+    for name, value in memory_stats().items():
+        *parts, last = name.split(".")
+        inner = found
+        for part in parts:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+    return found
+
+
+def memory_snapshot(*_: Any, **__: Any) -> NoReturn:
+    """PyTorch's own would end the process."""
+    raise NotImplementedError(
+        "a node does not tell of single blocks of memory: use torch.cuda.memory_stats()"
+    )
+
+
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
     """Returns a line on the memory of the lease and of this session."""
     free, limit = backend.mem_get_info()
@@ -45,6 +65,29 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
         f"{backend.get_device_name()}: this session's tensors use {format_bytes(used)}, at most "
         f"{format_bytes(most)}; the lease of {format_bytes(limit)} has {format_bytes(free)} free"
     )
+
+
+class Graph:
+    """`torch.cuda.CUDAGraph`."""
+
+    def __new__(cls, *_: Any, **__: Any) -> NoReturn:
+        raise NotImplementedError(
+            "CUDA graphs are not offered on the device rgpu: issue the operations one by one, no "
+            "operation waits for the node either"
+        )
+
+
+def scatter(original: Any) -> Any:
+    """Returns `torch.nn.parallel.comm.scatter`, by which DataParallel moves its input."""
+
+    @functools.wraps(original)
+    def scattered(tensor: Any, devices: Any = None, *arguments: Any, **keywords: Any) -> Any:
+        if devices is None or len(devices) != 1 or keywords.get("out") is not None:
+            return original(tensor, devices, *arguments, **keywords)
+        backend.check_device(devices[0])
+        return (tensor.to("rgpu"),)
+
+    return scattered
 
 
 def seed() -> None:
@@ -70,7 +113,12 @@ ANSWERS: dict[str, Any] = {
     "device": backend.Chosen,
     "device_of": ChosenByTensor,
     "memory_stats": memory_stats,
+    "memory_stats_as_nested_dict": memory_stats_as_nested_dict,
     "memory_summary": memory_summary,
+    "memory_snapshot": memory_snapshot,
+    "get_per_process_memory_fraction": lambda device=None: 1.0,
+    "reset_max_memory_cached": backend.reset_peak_memory_stats,
+    "CUDAGraph": Graph,
     "seed": seed,
     "seed_all": seed,
     "initial_seed": initial_seed,

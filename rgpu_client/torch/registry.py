@@ -50,8 +50,11 @@ _UPLOADS = frozenset({
     "aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_",
     "aten::_unsafe_index", "aten::_unsafe_index_put",
 })  # fmt: skip
-# The CPU build and the GPU's give results of other sizes.
-_WAITS = frozenset({"aten::_embedding_bag", "aten::_embedding_bag_forward_only"})
+# The CPU build and the GPU's give results of other sizes, or meta tensors do.
+_WAITS = frozenset({
+    "aten::_embedding_bag", "aten::_embedding_bag_forward_only",
+    "aten::multilabel_margin_loss_forward",
+})  # fmt: skip
 
 # Views that are conjugated or negated lazily have these keys. PyTorch's kernels for the keys make a
 # copy of each such argument, and write the copy back where the operator's schema says that it

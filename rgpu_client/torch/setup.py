@@ -9,6 +9,7 @@ from rgpu_client.torch import (
     attention,
     autocast,
     backend,
+    backward,
     generators,
     modules,
     patches,
@@ -31,6 +32,7 @@ def _install() -> Any:
     attention.register()
     autocast.register()
     generators.install()
+    backward.install()
     untyped.install()
     processes.install()
     patches.install()

@@ -121,6 +121,34 @@ for model in (Model(), Model().cuda()):
     print(torch.jit.script(model)(x).sum().item())
 print(torch.jit.script(automatic)(torch.ones(1, 3)).dtype, torch.jit.script(kind)(x))
 """
+SWEPT = """
+import torch
+
+x = torch.ones(2, 3, device="cuda")
+for call in (
+    lambda: torch.cuda.CUDAGraph(),
+    lambda: torch.cuda.make_graphed_callables(torch.nn.Linear(3, 2).cuda(), (x,)),
+    lambda: torch.cuda.memory_snapshot(),
+    lambda: torch.cuda.memory._snapshot(),
+    lambda: torch.nested.nested_tensor([torch.ones(2)], device="cuda"),
+):
+    try:
+        print("made", call())
+    except NotImplementedError as error:
+        print(error)
+stats, nested = torch.cuda.memory_stats(), torch.cuda.memory_stats_as_nested_dict()
+print(nested["allocated_bytes"]["all"]["peak"] == stats["allocated_bytes.all.peak"] > 0)
+torch.cuda.set_per_process_memory_fraction(0.5)
+print(torch.cuda.get_per_process_memory_fraction(), torch.cuda.nccl.is_available([x]))
+torch.cuda.reset_max_memory_cached()
+model = torch.nn.DataParallel(torch.nn.Linear(3, 2)).cuda()
+out = model(torch.ones(4, 3))
+out.sum().backward()
+print(out.device, model.module.weight.grad.tolist())
+two = [torch.ones(2), torch.ones(3)]
+jagged = torch.nested.nested_tensor(two, layout=torch.jagged, device="cuda")
+print(jagged.is_cuda, [one.tolist() for one in jagged.unbind()])
+"""
 MOVES = """
 import io
 import torch
@@ -365,3 +393,19 @@ def test_what_a_program_asks_the_accelerator_is_answered_by_the_node(tmp_path: P
 @pytest.mark.slow
 def test_a_second_device_is_refused(said: list[str]) -> None:
     assert said[2:] == ["invalid device ordinal: rgpu:1; there is one device, rgpu:0"] * 3
+
+
+@pytest.mark.slow
+def test_what_uses_cuda_itself_is_refused_or_answered(tmp_path: Path) -> None:
+    """Before: a CUDA error of PyTorch, and `memory_snapshot` ended the process."""
+    said = lines_of(SWEPT, tmp_path)
+    graphs = "CUDA graphs are not offered on the device rgpu"
+    assert [line.startswith(graphs) for line in said[:2]] == [True, True]
+    assert [line.endswith("use torch.cuda.memory_stats()") for line in said[2:4]] == [True, True]
+    assert "nested tensors are not offered on the device rgpu" in said[4]
+    assert said[5:] == [
+        "True",
+        "1.0 False",
+        "rgpu:0 [[4.0, 4.0, 4.0], [4.0, 4.0, 4.0]]",
+        "True [[1.0, 1.0], [1.0, 1.0, 1.0]]",
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 from collections.abc import Callable
 from typing import Any
 
@@ -198,3 +199,102 @@ def test_an_operator_that_is_left_out_says_what_to_do(issuer: Issuer) -> None:
 def test_too_many_dimensions_are_called_so(issuer: Issuer) -> None:
     with pytest.raises(RuntimeError, match="only tensors with up to 64 dims are supported"):
         torch.ones(1).expand([1] * 65).to("rgpu").cpu()
+
+
+# Backward passes
+
+
+def bad(*_: Any) -> None:
+    raise ValueError("in a hook")
+
+
+def through_a_tensor(x: Any) -> Any:
+    y = x * 2
+    y.register_hook(bad)
+    return y
+
+
+def through_an_accumulator(x: Any) -> Any:
+    x.register_post_accumulate_grad_hook(bad)
+    return x * 2
+
+
+def before_a_node(x: Any) -> Any:
+    y = x * 2
+    y.grad_fn.register_prehook(bad)
+    return y
+
+
+def behind_a_node(x: Any) -> Any:
+    y = x * 2
+    y.grad_fn.register_hook(bad)
+    return y
+
+
+def through_saved_tensors(x: Any) -> Any:
+    with torch.autograd.graph.saved_tensors_hooks(lambda one: one, bad):
+        return x * x
+
+
+def in_a_checkpoint(x: Any) -> Any:
+    def forward(one: Any) -> Any:
+        return through_a_tensor(one) if torch.is_grad_enabled() else one * 2
+
+    return torch.utils.checkpoint.checkpoint(forward, x, use_reentrant=True)
+
+
+HOOKS = [
+    through_a_tensor,
+    through_an_accumulator,
+    before_a_node,
+    behind_a_node,
+    through_saved_tensors,
+    in_a_checkpoint,
+]
+
+
+@pytest.mark.parametrize("given", HOOKS)
+def test_an_exception_of_a_hook_is_raised(issuer: Issuer, given: Callable[[Any], Any]) -> None:
+    """Before: it ended the process."""
+    for number in range(3):
+        x = sent(3).requires_grad_()
+        with pytest.raises(ValueError, match="in a hook") as error:
+            given(x).sum().backward()
+        assert error.traceback[-1].name == "bad"
+        if number == 1:
+            with pytest.raises(ValueError, match="in a hook"):
+                torch.autograd.grad(through_a_tensor(x).sum(), x)
+    x = sent(3).requires_grad_()
+    (x * 2).sum().backward()
+    assert x.grad.tolist() == [2, 2, 2]
+
+
+def test_hooks_of_several_threads_raise_their_own(issuer: Issuer) -> None:
+    def run(number: int) -> str:
+        def own(_: Any) -> None:
+            raise ValueError(str(number))
+
+        y = sent(3).requires_grad_() * 2
+        if number % 2:
+            y.register_hook(own)
+        try:
+            y.sum().backward()
+        except ValueError as error:
+            return str(error)
+        return "none"
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(run, range(6)))
+    assert found[::2] == ["none"] * 3
+    assert sorted(found[1::2]) == ["1", "3", "5"]
+
+
+def test_a_loss_whose_form_only_the_node_knows(issuer: Issuer) -> None:
+    """Before: "install the same release on both sides"."""
+    loss = nn.MultiLabelMarginLoss(reduction="none")
+    x, target = torch.rand(4, requires_grad=True), torch.tensor([1, 0, -1, 2])
+    there = x.detach().to("rgpu").requires_grad_()
+    for given, aim in ((x, target), (there, target.to("rgpu"))):
+        loss(given, aim).sum().backward()
+    assert loss(there, target.to("rgpu")).shape == loss(x, target).shape
+    torch.testing.assert_close(there.grad.cpu(), x.grad)
