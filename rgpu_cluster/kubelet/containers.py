@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from rgpu_cluster.kubelet.pods import Use
     from rgpu_cluster.kubelet.shelf import Held
 
-# Where containers find the driver library, and the credentials of their claim.
-LIBRARY, CREDENTIALS = "/opt/rgpu/lib", "/opt/rgpu/credentials"
+# Where containers find the driver library, and the credentials of their claim. Images have rgpu
+# itself in /opt/rgpu, of which a mount there would hide the Python packages.
+LIBRARY, CREDENTIALS = "/opt/rgpu.dev/lib", "/opt/rgpu.dev/credentials"
 
 
 class Folders(Struct, frozen=True):

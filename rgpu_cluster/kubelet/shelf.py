@@ -87,7 +87,8 @@ class Shelf:
         folder.parent.mkdir(mode=0o700, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         os.chown(folder, prepared.user, -1)
-        folder.chmod(0o500)
+        # The authorities are for whatever user an image names; each token is for its own alone.
+        folder.chmod(0o555)
         for number, held in enumerate(prepared.held):
             if held.credential.token:
                 token = f"{held.credential.token}\n"

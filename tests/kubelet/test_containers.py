@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from rgpu_cluster.kubelet.shelf import Held
 
 UID = claims.uid()
 NAME = ClaimName("team-a", "claim-1", UID)
+DOCKERFILE = Path(__file__).parents[2] / "deploy" / "docker" / "Dockerfile"
 
 
 def got(
@@ -43,18 +46,25 @@ def test_one_card() -> None:
     assert found["RGPU_SERVER"] == "gpu7:7700"
     assert found["RGPU_LEASE"] == UID
     assert found["RGPU_DEVICE"] == "3"
-    assert found["RGPU_TOKEN_FILE"] == "/opt/rgpu/credentials/0"
-    assert found["LD_LIBRARY_PATH"] == "/opt/rgpu/lib"
+    assert found["RGPU_TOKEN_FILE"] == "/opt/rgpu.dev/credentials/0"
+    assert found["LD_LIBRARY_PATH"] == "/opt/rgpu.dev/lib"
     assert "RGPU_TLS_CA" not in found
 
 
 def test_mounts_are_read_only_folders() -> None:
     mounts = edits_of("gpu:gpu7/gpu-3")[""]["mounts"]
     assert {one["containerPath"]: one["hostPath"] for one in mounts} == {
-        "/opt/rgpu/lib": "/lib/of/node",
-        "/opt/rgpu/credentials": "/claims/of/node",
+        "/opt/rgpu.dev/lib": "/lib/of/node",
+        "/opt/rgpu.dev/credentials": "/claims/of/node",
     }
     assert all("ro" in one["options"] for one in mounts)
+
+
+def test_mounts_hide_nothing_of_rgpus_own_images() -> None:
+    environment = re.search(r"python3 -m venv .*?(/\S+)", DOCKERFILE.read_text())
+    assert environment
+    for one in edits_of("gpu:gpu7/gpu-3")[""]["mounts"]:
+        assert not Path(one["containerPath"]).is_relative_to(environment[1])
 
 
 def test_several_cards_of_one_node() -> None:
@@ -69,7 +79,7 @@ def test_cards_of_several_nodes() -> None:
     assert found["RGPU_DEVICE"] == "3@gpu7:7700,0@gpu8:7700"
     assert found["RGPU_LEASE"] == UID
     assert found["RGPU_TOKEN_FILES"] == (
-        "gpu7:7700=/opt/rgpu/credentials/0;gpu8:7700=/opt/rgpu/credentials/1"
+        "gpu7:7700=/opt/rgpu.dev/credentials/0;gpu8:7700=/opt/rgpu.dev/credentials/1"
     )
 
 
@@ -78,7 +88,7 @@ def test_each_request_leads_to_its_own_card_and_lease() -> None:
     assert found.keys() == {"a", "b"}
     assert (found["a"]["RGPU_SERVER"], found["a"]["RGPU_LEASE"]) == ("gpu7:7700", UID)
     assert (found["b"]["RGPU_SERVER"], found["b"]["RGPU_LEASE"]) == ("gpu8:7700", f"{UID}.1")
-    assert found["b"]["RGPU_TOKEN_FILE"] == "/opt/rgpu/credentials/1"
+    assert found["b"]["RGPU_TOKEN_FILE"] == "/opt/rgpu.dev/credentials/1"
 
 
 def test_several_cards_of_a_later_request_are_refused() -> None:
@@ -95,10 +105,10 @@ def test_more_cards_than_a_program_can_have() -> None:
 
 
 def test_what_the_containers_library_path_names_comes_behind_ours() -> None:
-    found = got("gpu:gpu7/gpu-0", use=Use(libraries=("/a", "/opt/rgpu/lib", "/b")))[""]
-    assert found["LD_LIBRARY_PATH"] == "/opt/rgpu/lib:/a:/b"
+    found = got("gpu:gpu7/gpu-0", use=Use(libraries=("/a", "/opt/rgpu.dev/lib", "/b")))[""]
+    assert found["LD_LIBRARY_PATH"] == "/opt/rgpu.dev/lib:/a:/b"
 
 
 def test_authorities_for_servers_with_certificates() -> None:
     found = got("gpu:gpu7/gpu-0", authorities=True)[""]
-    assert found["RGPU_TLS_CA"] == "/opt/rgpu/credentials/ca.crt"
+    assert found["RGPU_TLS_CA"] == "/opt/rgpu.dev/credentials/ca.crt"

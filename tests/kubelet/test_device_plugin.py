@@ -48,7 +48,7 @@ class Node:
     def run(self, told: Any, source: str = MEMORY_SEEN, **more: str) -> tuple[int, str, str]:
         """Runs a program with what a container has been given."""
         folder = next(
-            m.host_path for m in told.mounts if m.container_path == "/opt/rgpu/credentials"
+            m.host_path for m in told.mounts if m.container_path == "/opt/rgpu.dev/credentials"
         )
         given = {name: text for name, text in told.envs.items() if name.startswith("RGPU_")}
         given["RGPU_TOKEN_FILE"] = f"{folder}/token"

@@ -120,8 +120,8 @@ def test_a_claim_gives_its_containers_library_credential_and_variables(node: Nod
     mounts = {
         m["containerPath"]: m["hostPath"] for m in spec["devices"][0]["containerEdits"]["mounts"]
     }
-    assert (Path(mounts["/opt/rgpu/lib"]) / "libcuda.so.1").is_file()
-    folder = Path(mounts["/opt/rgpu/credentials"])
+    assert (Path(mounts["/opt/rgpu.dev/lib"]) / "libcuda.so.1").is_file()
+    folder = Path(mounts["/opt/rgpu.dev/credentials"])
     assert (folder / "0").read_text() == f"token-1-of-{uid()}\n"
     assert node.agent.asked == [FIRST]
     assert node.agent.callers == ["Bearer token-of-the-plugin"]
@@ -132,7 +132,7 @@ def test_only_the_container_and_root_can_read_a_credential(node: Node) -> None:
     node.has(claims.claim(), pod("pod-1", container(user=user)))
     node.kubelet.prepared(FIRST)
     folder = node.plugin.state / uid() / "credentials"
-    for path, mode in ((node.plugin.state, 0o700), (folder, 0o500), (folder / "0", 0o400)):
+    for path, mode in ((node.plugin.state, 0o700), (folder, 0o555), (folder / "0", 0o400)):
         assert stat.S_IMODE(path.stat().st_mode) == mode, path
     assert (folder.stat().st_uid, (folder / "0").stat().st_uid) == (user, user)
     # No variable has the token, because everybody on the node can read the specification.
@@ -189,7 +189,7 @@ def test_cards_of_two_nodes(node: Node) -> None:
     assert [[*one.cdi_device_ids] for one in devices] == [[f"rgpu.dev/claim={uid()}"], []]
     found = node.plugin.environment_of(uid())
     assert found["RGPU_DEVICE"] == "0@gpu7:7700,2@gpu8:7700"
-    assert found["RGPU_TOKEN_FILES"].count("/opt/rgpu/credentials/") == 2
+    assert found["RGPU_TOKEN_FILES"].count("/opt/rgpu.dev/credentials/") == 2
     assert node.plugin.token(uid(), 0) == node.plugin.token(uid(), 1) == f"token-1-of-{uid()}"
 
 

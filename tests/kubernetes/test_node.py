@@ -126,9 +126,8 @@ def test_a_credential_is_for_the_pods_own_claim(client: Client) -> None:
 
 
 def test_a_container_of_another_user_reads_its_credential(client: Client) -> None:
-    program = (
-        "id -u; head -c 7 $RGPU_TOKEN_FILE; echo; ls -ln $RGPU_TOKEN_FILE; touch /opt/rgpu/lib/x"
-    )
+    reads = "id -u; head -c 7 $RGPU_TOKEN_FILE; echo; ls -ln $RGPU_TOKEN_FILE"
+    program = f"{reads}; touch /opt/rgpu.dev/lib/x"
     client.run("plain", "/bin/sh", "-c", program, securityContext={"runAsUser": 1000})
     client.prints("plain", "Read-only file system")
     user, token, listed, *_ = client.runtime.output("plain").splitlines()
