@@ -11,8 +11,8 @@ from typing import Any
 
 if sys.version_info >= (3, 11):
     import tomllib
-else:
-    import tomli as tomllib
+else:  # pip has it, and nothing else is installed yet
+    from pip._vendor import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -101,19 +101,20 @@ node -e 'process.exit(+process.versions.node.split(".")[0] < 20 ? 1 : 0)' && com
         "rm -rf dist\n. $TOOLS/bin/activate\npython scripts/wheel.py",
         after=("tools",),
     ),
+    # It waits for packages more than it computes, so it needs no free processor.
     Stage(
         "dependencies",
         """
 python3 -m venv --clear $VENV
 . $VENV/bin/activate
-$TOOLS/bin/python scripts/ci/requirements.py test browser containers docs >$WORK/requirements.txt
+python scripts/ci/requirements.py test browser containers docs >$WORK/requirements.txt
 pip install --quiet -r $WORK/requirements.txt
 # tests/spec reads the headers of one release of CUDA; numba-cuda must not find them.
 rm -rf $WORK/cuda-13.0
 pip install --quiet --no-deps --target $WORK/cuda-13.0 \\
   'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-profiler-api==13.0.*'
 """,
-        after=("tools",),
+        processors=0,
     ),
     # The page that is committed must be what its sources build.
     Stage(

@@ -171,7 +171,8 @@ def test_cancel_asks_the_program_first_by_whatever_its_lease_is_called(
     wait_until(lambda: here.rgpu("logs", run.id) == "begun\n")
     lease = here.leases()[run.id]
     assert "granted" in here.rgpu("logs", "--events", run.id)
-    assert here.rgpu("cancel", lease) == f"python ({run.id}) was ended\n"
+    program = Path(sys.executable).name
+    assert here.rgpu("cancel", lease) == f"{program} ({run.id}) was ended\n"
     assert here.ended(run).status == 128 + signal.SIGTERM
 
 
