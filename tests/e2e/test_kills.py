@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from helpers import clients
 from helpers.counts import count
-from helpers.ends import shared_files
+from helpers.ends import left_files, shared_files
 from helpers.proxy import CuttingProxy
 from helpers.server import Server
 from helpers.waiting import wait_until
@@ -102,4 +102,4 @@ def test_kills_leave_nothing_behind(tmp_path: Path) -> None:
         workers = server.children()
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
     # Others on this machine may use it meanwhile.
-    wait_until(lambda: shared_files() <= shared_before)
+    wait_until(lambda: left_files() <= shared_before)

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from helpers.ends import shared_files
+from helpers.ends import left_files, shared_files
 from helpers.figures import figures
 from helpers.server import Server
 from helpers.waiting import wait_until
@@ -48,7 +48,7 @@ def nothing_is_left() -> Iterator[None]:
     """These servers end within their tests."""
     shared = shared_files()
     yield
-    wait_until(lambda: shared_files() <= shared)  # other tests may use it, too
+    wait_until(lambda: left_files() <= shared)  # other tests have files, too
 
 
 def show(runs: Sequence[Sequence[Run]], *marks: int) -> None:

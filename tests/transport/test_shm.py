@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from helpers import clients
-from helpers.ends import shared_files
+from helpers.ends import left_files, shared_files
 from helpers.needs import needs
 from helpers.server import Server
 from helpers.waiting import wait_until
@@ -213,7 +213,7 @@ def test_nothing_is_left_of_sessions_and_deaths(server: Server) -> None:
         wait_until(lambda worker=worker: not Path(f"/proc/{worker}").exists())  # type: ignore[misc]
     wait_until(lambda: len(list(fds.iterdir())) <= before + 2)
     # Others on this machine may use it meanwhile.
-    wait_until(lambda: shared_files() <= shared)
+    wait_until(lambda: left_files() <= shared)
 
 
 def test_a_forked_child_has_a_session_of_its_own(server: Server) -> None:
