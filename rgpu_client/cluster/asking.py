@@ -261,5 +261,5 @@ class _Away:
 
 def _too_late(request: cluster_pb2.SubmitRequest, why: str) -> str:
     if not request.wait:
-        return f"the manager did not place the request in time{SILENT_REMEDY}"
+        return "the manager did not place the request in time; have its operator look at its log"
     return "no card had room in time" + (f": {why}" if why else "")

@@ -97,10 +97,7 @@ std::unique_ptr<transport::Connection> Connect(const shim::Settings& settings,
 Answer Lost(const shim::Settings& settings, transport::ReadState state) {
   const std::string server = "the server at " + settings.server;
   if (state == transport::ReadState::kTimeout) {
-    return Failed(NVML_ERROR_TIMEOUT,
-                  server +
-                      " does not answer: it is overloaded, or another program listens there; "
-                      "`rgpu doctor` looks further, and its operator in its log");
+    return Failed(NVML_ERROR_TIMEOUT, server + " does not answer" + shim::kSilentRemedy);
   }
   return Failed(NVML_ERROR_GPU_IS_LOST, server + " ended the connection; see its log");
 }

@@ -82,9 +82,7 @@ wire::Hello MakeHello(const Settings& settings, const std::vector<wire::Band>& d
 std::string NoAnswer(const std::string& server, transport::ReadState state,
                      const std::string& reason) {
   if (state == transport::ReadState::kTimeout) {
-    return "the server at " + server +
-           " does not answer: it is overloaded, or another program listens there; `rgpu doctor` "
-           "looks further, and its operator in its log";
+    return "the server at " + server + " does not answer" + kSilentRemedy;
   }
   if (!reason.empty()) {
     return "the server at " + server + " ended the connection: " + reason +

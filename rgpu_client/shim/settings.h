@@ -19,6 +19,12 @@ struct OtherServer {
   bool resumable = false;
 };
 
+// What helps with a server that is silent; rgpu_client/settings.py has the same words.
+inline constexpr char kSilentRemedy[] =
+    ": it is overloaded, or another program listens there; try `rgpu doctor`, and have its "
+    "operator "
+    "look at its log";
+
 struct Settings {
   std::string server;  // empty: none configured
   std::string access_token;

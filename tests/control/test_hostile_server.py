@@ -155,7 +155,7 @@ def test_a_silent_server_and_a_silent_manager_are_given_up_after_one_time() -> N
         # Who reads it may sit at a laptop, and read no server's log.
         assert said[-1] == (
             f"rgpu: the {who} at {address} did not answer within 15 s: it is overloaded, or another "
-            "program listens there; `rgpu doctor` looks further, and its operator in its log"
+            "program listens there; try `rgpu doctor`, and have its operator look at its log"
         )
         assert all(address in line for line in said)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 from helpers.device_plugin import DevicePlugin
@@ -96,8 +95,7 @@ def test_a_pod_is_held_to_its_share_of_time(client: Client) -> None:
     wait_until(measured, SECONDS)
     assert client.phase("busy") == "Running"
     with figures():
-        # Of several seconds: a kernel that others have held up lasts on, and the next ones wait.
-        assert fmean(used) <= 300_000, used
+        assert max(used) <= 300_000, used
 
 
 def test_a_pod_shows_its_own_token_where_there_are_no_credentials(with_tokens: Client) -> None:

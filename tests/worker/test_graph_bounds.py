@@ -133,15 +133,23 @@ def test_a_refused_value_leaves_no_graph() -> None:
         assert client.result("rgpuMemGetInfo").status == 400  # there was nothing to destroy
 
 
+def _waiting(client: Client) -> int:
+    """Launches EXEC on stream 70, where it waits for a 1 at the address that is returned; stream 71
+    is there to write it.
+    """
+    memory = client.alloc(PAGE)
+    client.upload(memory, bytes(4))
+    client.post("rgpuStreamCreate", stream=70, flags=1, priority=0)
+    client.post("rgpuStreamCreate", stream=71, flags=1, priority=0)
+    assert instantiate(client, EXEC, chain(wait_value(memory, 1))) == 0
+    client.post("rgpuGraphLaunch", exec=EXEC, stream=70, delivers=0)
+    return memory
+
+
 def test_executables_count_until_their_work_has_ended() -> None:
     """A client that destroys graphs which wait for a value keeps them on the device."""
     with _bounded() as client:
-        memory = client.alloc(PAGE)
-        client.upload(memory, bytes(4))
-        client.post("rgpuStreamCreate", stream=70, flags=1, priority=0)
-        client.post("rgpuStreamCreate", stream=71, flags=1, priority=0)
-        assert instantiate(client, EXEC, chain(wait_value(memory, 1))) == 0
-        client.post("rgpuGraphLaunch", exec=EXEC, stream=70, delivers=0)
+        memory = _waiting(client)
         client.post("rgpuGraphExecDestroy", exec=EXEC)
         count = _until_destroying_is_refused(client)
         assert count < TURNS
@@ -155,12 +163,7 @@ def test_graphs_whose_work_has_ended_leave_their_room_at_once() -> None:
     nodes = 1 << 17
     large = MAGIC + graph([EMPTY] * (nodes // 4))
     with _bounded(nodes + 16) as client:  # and what waits
-        memory = client.alloc(PAGE)
-        client.upload(memory, bytes(4))
-        client.post("rgpuStreamCreate", stream=70, flags=1, priority=0)
-        client.post("rgpuStreamCreate", stream=71, flags=1, priority=0)
-        assert instantiate(client, EXEC, chain(wait_value(memory, 1))) == 0
-        client.post("rgpuGraphLaunch", exec=EXEC, stream=70, delivers=0)
+        memory = _waiting(client)
         assert [instantiate(client, EXEC + 1 + i, large) for i in range(4)] == [0] * 4
         for i in range(5):
             client.post("rgpuGraphExecDestroy", exec=EXEC + i)
