@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 SILENT_SECONDS = 15.0
 # The remedy for it. Few who read it may read a server's log.
 SILENT_REMEDY = (
-    ": it is overloaded, or another program listens there; try `rgpu doctor`, and have its operator "
-    "look at its log"
+    ": it is overloaded, or another program listens there; try `rgpu doctor`, and have its "
+    "operator look at its log"
 )
 DEFAULT_SERVER = TcpEndpoint("127.0.0.1", DEFAULT_PORT)
 # {ucx} is empty for the control-plane API, because UCX carries sessions only.
