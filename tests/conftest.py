@@ -31,6 +31,10 @@ ROOT = Path(__file__).resolve().parent.parent
 TURNS = pytest.StashKey[str]()
 SKIPS = (pytest.skip.Exception, pytest.xfail.Exception)
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
+# `python -m pytest` has the source folders first, and has loaded our pytest plugin from there.
+for loaded in [name for name in sys.modules if name.startswith("rgpu_")]:
+    if ROOT in Path(getattr(sys.modules[loaded], "__file__", None) or "/").parents:
+        del sys.modules[loaded]
 # A shell that starts pytest in the background has it ignore SIGINT, and so would its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Every run uses the same examples, unless RGPU_TEST_RANDOM asks for new ones.  No example has a time

@@ -104,7 +104,7 @@ def pytest(
     runs them if it is empty.
     """
     # The part's deadline stands for those of single tests.
-    command = ["{python}", "-m", "pytest", "--all", *words]
+    command = ["pytest", "--all", *words]
     command += ["--timeout=0", "-o", "faulthandler_timeout=0"]
     processes = len(os.sched_getaffinity(0))
     command += ["-n", str(processes), f"--dist={spread}"] if spread else ["-n", "0", "-s"]
@@ -250,7 +250,7 @@ PARTS = (
             "sh", "-c",
             "rm -rf build/gxx-site && {python} -m pip install --quiet --no-deps"
             " --config-settings=cmake.define.RGPU_WERROR=ON --target build/gxx-site ."
-            " && PYTHONPATH=build/gxx-site {python} -P -m pytest --all tests/litmus tests/worker"
+            " && PYTHONPATH=build/gxx-site pytest --all tests/litmus tests/worker"
             " tests/shim/test_copies.py tests/shim/test_process.py",
         ),
         15,

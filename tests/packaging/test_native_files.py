@@ -13,6 +13,8 @@ import pytest
 from helpers.needs import needs
 from helpers.pages import DOCS
 
+from rgpu_common.parts import compiled_part
+
 ELF = b"\x7fELF"
 # The names of classes of the C++ runtime: of its locales, in GCC's library and in LLVM's.
 LOCALES = (b"NSt6locale5facetE", b"NSt3__16locale5facetE")
@@ -27,6 +29,20 @@ def native_files() -> list[Path]:
 def test_the_files_are_found() -> None:
     names = {one.name for one in native_files()}
     assert names > {"libcuda.so", "libcuda.so.1", "librgpu_native.so", "rgpu-worker"}
+
+
+def test_a_compiled_part_is_that_of_the_installation() -> None:
+    assert compiled_part("rgpu_client", "lib/libcuda.so.1") in native_files()
+
+
+def test_sources_that_come_first_hide_no_installation() -> None:
+    """`python -m pytest` begins with the source folders, and loads our plugin from there."""
+    one = f"{Path(__file__)}::{test_a_compiled_part_is_that_of_the_installation.__name__}"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", one],
+        cwd=DOCS.parent, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("path", native_files(), ids=lambda path: path.name)
