@@ -308,8 +308,8 @@ class Conductor:
     def _kill_worker(self, action: do.KillWorker) -> None:
         worker = self.workers.get(action.worker)
         if worker is not None:
-            log.warning("worker %d did not end when told to and is killed", action.worker)
-            worker.kill()
+            log.warning("worker %d is killed: %s", action.worker, action.why)
+            worker.refuse(action.why)
 
     def _assign_worker(self, action: do.AssignWorker) -> None:
         visitor = self.desk.get(action.session)

@@ -22,9 +22,10 @@ class StopWorker(Struct, frozen=True):
 
 
 class KillWorker(Struct, frozen=True):
-    """Kills a worker that was told to end and has not ended."""
+    """Kills a worker that was told to end and has not ended, or that does not become ready."""
 
     worker: int
+    why: str = "it did not end when told to"
 
 
 class AssignWorker(Struct, frozen=True):

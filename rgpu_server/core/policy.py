@@ -218,6 +218,10 @@ class Policy:
     warm_workers: int = key(
         "workers.warm", Integer(0, 1000), 2, "How many started workers wait for sessions."
     )
+    start_seconds: float = key(
+        "workers.start_seconds", Seconds(1, 600), 60.0,
+        "How long a worker may take until it is ready for a session, before the server kills it.",
+    )  # fmt: skip
     max_starting: int = 4
     max_start_failures: int = 4
     first_back_off_seconds: float = 0.1

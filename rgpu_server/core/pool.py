@@ -13,17 +13,21 @@ if TYPE_CHECKING:
 
 class WorkerState(Enum):
     """STARTING until the worker reports READY, WARM until it gets a session, SERVING until it
-    exits.
+    exits. GIVEN_UP from when it was not ready in time until it exits.
     """
 
     STARTING = "starting"
+    GIVEN_UP = "given up"
     WARM = "warm"
     SERVING = "serving"
 
 
 class Worker(Struct):
+    """ready_by: when a start must be over."""
+
     id: int
     library: str
+    ready_by: float
     state: WorkerState = WorkerState.STARTING
     session: int | None = None
 
@@ -54,8 +58,9 @@ def seam_word(pool: str) -> str:
 class WorkerPool:
     """Keeps `warm_workers` ready, and one more for each session that waits.
 
-    A worker that ends before it was ready counts as a failed start. After each failure the next
-    start waits twice as long as after the one before.
+    A worker that ends before it has a session counts as a failed start, and so does one that is not
+    ready after `start_seconds`. After each failure the next start waits twice as long as after the
+    one before.
     """
 
     def __init__(self, library: str, policy: Policy) -> None:
@@ -97,13 +102,14 @@ class WorkerPool:
         room = (1 if self.failures else self._policy.max_starting) - starting
         return max(min(wanted, room), 0)
 
-    def started(self, worker: int) -> None:
+    def started(self, worker: int, now: float) -> None:
         """Adds a worker that the shell is told to start."""
-        self._workers[worker] = Worker(worker, self.library)
+        self._workers[worker] = Worker(worker, self.library, now + self._policy.start_seconds)
 
     def adopt(self, worker: int, session: int) -> None:
         """Adds a worker that serves a session already."""
-        self._workers[worker] = Worker(worker, self.library, WorkerState.SERVING, session)
+        serving = WorkerState.SERVING
+        self._workers[worker] = Worker(worker, self.library, 0.0, serving, session)
 
     def ready(self, worker: int) -> None:
         """Notes that a worker is warm."""
@@ -123,19 +129,43 @@ class WorkerPool:
     def exited(self, worker: int, reason: str, now: float) -> Worker:
         """Removes a worker and returns it."""
         gone = self._workers.pop(worker)
-        if gone.state is not WorkerState.SERVING:
-            self.failures += 1
-            self.last_failure = reason
-            back_off = self._policy.first_back_off_seconds * 2 ** min(self.failures - 1, 16)
-            self._not_before = now + min(back_off, self._policy.max_back_off_seconds)
+        if gone.state in (WorkerState.STARTING, WorkerState.WARM):
+            self._failed(reason, now)
         return gone
+
+    def give_up_late(self, now: float) -> list[int]:
+        """Returns the workers that are not ready in time. Each has failed to start now, however
+        long its process takes to go.
+        """
+        late = [w for w in self._starting() if w.ready_by <= now]
+        for worker in late:
+            worker.state = WorkerState.GIVEN_UP
+            self._failed(not_ready(self._policy), now)
+        return [worker.id for worker in late]
+
+    def _starting(self) -> list[Worker]:
+        return [w for w in self._workers.values() if w.state is WorkerState.STARTING]
+
+    def _failed(self, reason: str, now: float) -> None:
+        self.failures += 1
+        self.last_failure = reason
+        back_off = self._policy.first_back_off_seconds * 2 ** min(self.failures - 1, 16)
+        self._not_before = now + min(back_off, self._policy.max_back_off_seconds)
 
     def idle(self) -> list[int]:
         """Returns the workers without a session."""
         return [w.id for w in self._workers.values() if w.state is not WorkerState.SERVING]
 
-    def next_start(self, waiting: int, now: float) -> float | None:
-        """Returns when a start that waits for its back-off is due; None if there is none."""
-        if self._not_before <= now:
-            return None
-        return self._not_before if self.to_start(waiting, self._not_before) else None
+    def next_wake(self, waiting: int, now: float) -> float | None:
+        """Returns when a start that waits for its back-off is due, or one that runs must be over;
+        None if there is neither.
+        """
+        times = [worker.ready_by for worker in self._starting()]
+        if self._not_before > now and self.to_start(waiting, self._not_before):
+            times.append(self._not_before)
+        return min(times, default=None)
+
+
+def not_ready(policy: Policy) -> str:
+    """Returns why a worker is given up that is not ready in time."""
+    return f"it was not ready after {policy.start_seconds:g} s"

@@ -11,7 +11,7 @@ from rgpu_server.core.kept import KeptPlaces
 from rgpu_server.core.lease import Joined
 from rgpu_server.core.model import Code, LeaseKey, Refusal, RefusedError, SessionState
 from rgpu_server.core.placement import find
-from rgpu_server.core.pool import WorkerPool, array_pool, seam_word
+from rgpu_server.core.pool import WorkerPool, array_pool, not_ready, seam_word
 from rgpu_server.core.sessions import Session, SessionTable
 from rgpu_server.core.tenants import check_sessions
 
@@ -80,8 +80,7 @@ class Serving:
         times = [self.sessions.next_deadline(), *(until for _, until in self.settling.values())]
         if not self._standing.stopping:
             times += [
-                p.next_start(len(self.sessions.waiting(p.library)), now)
-                for p in self.pools.values()
+                p.next_wake(len(self.sessions.waiting(p.library)), now) for p in self.pools.values()
             ]
         return min((t for t in times if t is not None), default=None)
 
@@ -110,7 +109,7 @@ class Serving:
             return
         for pool in self.pools.values():
             for _ in range(pool.to_start(len(self.sessions.waiting(pool.library)), now)):
-                pool.started(self._next_worker)
+                pool.started(self._next_worker, now)
                 self._out.add(do.StartWorker(self._next_worker, pool.library))
                 self._next_worker += 1
 
@@ -131,7 +130,13 @@ class Serving:
             self._out.add(do.EndSession(session.worker, session.id, refusal.sentence))
 
     def end_late(self, now: float) -> None:
-        """Ends sessions that are not open in time, and kills workers that did not end in time."""
+        """Ends sessions that are not open in time, and kills workers that are not ready or did not
+        end in time.
+        """
+        for pool in self.pools.values():
+            for worker in pool.give_up_late(now):
+                self._out.add(do.KillWorker(worker, not_ready(self._policy)))
+            self._tell_waiting(pool, now)
         for session in self.sessions.late(now):
             self._late(session, now)
 
@@ -309,6 +314,10 @@ class Serving:
                 sentence = f"the worker of this session ended before it was open: {event.reason}"
                 self._out.add(do.RefuseSession(session.id, Refusal(Code.NO_WORKER, sentence)))
             self._gone(session, event.reason, now)
+        self._tell_waiting(pool, now)
+
+    def _tell_waiting(self, pool: WorkerPool, now: float) -> None:
+        """Ends the sessions that wait for a worker in vain."""
         if pool.broken:
             for waiting in self.sessions.waiting(pool.library):
                 self.end(waiting, Refusal(Code.NO_WORKER, _broken_sentence(pool)), now)

@@ -304,6 +304,32 @@ def test_a_warm_worker_heals_the_pool() -> None:
     assert any(isinstance(a, do.AssignWorker) for a in n.handle(ask(7), 0.3))
 
 
+def test_a_worker_that_does_not_become_ready_is_given_up_and_another_one_starts() -> None:
+    """Also if its process does not go: a driver may hold it in the kernel."""
+    n = node(Policy(warm_workers=1, start_seconds=5.0, max_starting=1))
+    assert n.handle(on.Started(), 0.0) == [do.StartWorker(1, "emulated")]
+    n.handle(ask(7), 1.0)
+    assert n.next_wake(1.0) == 5.0
+    killed = do.KillWorker(1, "it was not ready after 5 s")
+    assert n.handle(on.TimePassed(), 5.0) == [killed]
+    assert n.pools["emulated"].failures == 1
+    assert n.next_wake(5.0) == 5.1
+    assert n.handle(on.TimePassed(), 5.1) == [do.StartWorker(2, "emulated")]
+    assert n.handle(on.WorkerReady(1), 5.2) == [], "it is being killed"
+    assert any(isinstance(a, do.AssignWorker) for a in n.handle(on.WorkerReady(2), 5.3))
+    n.handle(on.WorkerExited(1, "killed"), 6.0)
+    assert n.pools["emulated"].failures == 0, "it has failed once"
+
+
+def test_sessions_are_told_when_workers_hang_at_their_start() -> None:
+    n = node(Policy(warm_workers=1, start_seconds=5.0, max_start_failures=1))
+    n.handle(on.Started(), 0.0)
+    n.handle(ask(7), 1.0)
+    assert "do not start: it was not ready after 5 s" in str(
+        refusal(n.handle(on.TimePassed(), 5.0))
+    )
+
+
 def test_the_server_and_the_tenant_have_a_maximum_of_sessions() -> None:
     n = started(Policy(warm_workers=1, max_sessions=1))
     opened(n, 1, 1)
