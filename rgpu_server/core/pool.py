@@ -143,6 +143,15 @@ class WorkerPool:
             self._failed(not_ready(self._policy), now)
         return [worker.id for worker in late]
 
+    def none_free(self, now: float) -> str:
+        """Returns in words that no worker was free, and what those do that start."""
+        started = [w.ready_by - self._policy.start_seconds for w in self._starting()]
+        if not started:
+            return "no worker was free, and none was starting"
+        return (
+            f"no worker was free; {len(started)} starting, the first for {now - min(started):.1f} s"
+        )
+
     def _starting(self) -> list[Worker]:
         return [w for w in self._workers.values() if w.state is WorkerState.STARTING]
 

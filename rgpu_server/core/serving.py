@@ -146,7 +146,11 @@ class Serving:
             self._out.add(do.KillWorker(session.worker))
             return
         seconds = self._policy.open_seconds
-        what = "no worker was free" if session.worker is None else "its worker did not open it"
+        what = (
+            self.pools[session.library].none_free(now)
+            if session.worker is None
+            else "its worker did not open it"
+        )
         sentence = (
             f"the session was not open after {seconds:g} s: {what}; the server's log says more"
         )

@@ -375,7 +375,20 @@ async def test_a_session_that_no_worker_opens_is_refused_in_time(serve: Serve) -
     async with serve(mode="mute", policy=Policy(warm_workers=1, open_seconds=0.3)) as server:
         status, sentence = await refused(await server.hello())
         assert status == 999
-        assert "no worker was free" in sentence
+        assert "no worker was free; 2 starting, the first for " in sentence
+
+
+async def test_a_worker_that_does_not_become_ready_is_killed(serve: Serve) -> None:
+    policy = Policy(warm_workers=1, start_seconds=0.3, max_start_failures=1)
+    async with serve(mode="mute", policy=policy) as server:
+        workers = server.daemon.conductor.workers
+        await server.until(lambda: len(workers) == 1)
+        (worker,) = workers.values()
+        _, sentence = await refused(await server.hello())
+        assert "do not start: it was not ready after 0.3 s" in sentence
+        await server.until(lambda: worker.number not in workers)
+        with pytest.raises(ProcessLookupError):
+            os.kill(worker.pid, 0)
 
 
 async def test_a_worker_that_breaks_the_protocol_is_killed(serve: Serve) -> None:
