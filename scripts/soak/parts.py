@@ -119,7 +119,8 @@ def fuzzer(target: str) -> Part:
         f"random bytes into `fuzz_{target}`, with AddressSanitizer and UBSan",
         ("make", "fuzz-targets", f"FUZZ_TARGETS={target}", "VENV={venv}"),
         11,
-        found(r"Done (\d+ runs)"),
+        # What `-print_final_stats=1` prints; with `-verbosity=0` nothing else is left.
+        found(r"^stat::(number_of_executed_units: \d+)$"),
         {"FUZZ_SECONDS": 600},
         programs=("make", "cmake", "clang++"),
     )
