@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from helpers.counts import ALL, runs_all, runs_soak
 from helpers.ends import WrongEndError, watch
+from helpers.leaving import standing
 from helpers.needs import CONTAINERS, Needing, required
 from helpers.order import Durations, folders, in_turn, place, shuffled
 from helpers.telling import note_test
@@ -215,6 +216,24 @@ def pytest_runtest_teardown() -> Generator[None, object, object]:
         with suppress(WrongEndError):
             watch.check()
         watch.planted.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+    """Notes that there is something new which outlives the test."""
+    made = yield
+    if fixturedef.scope != "function":
+        standing.changed()
+    return made
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """What outlives the test has nothing of it afterwards. This begins before the other fixtures of
+    the test, so that it ends after them.
+    """
+    with standing.nothing_left():
+        yield
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -60,6 +60,48 @@ def running_on(server: str) -> dict[str, Any]:
     return dict(json.loads(as_json(groups)))
 
 
+def passing_at(server: str) -> set[str]:
+    """Returns a word for each thing at a server that ends with a program: its session, its run's
+    lease, and its claim in line. Other leases end by an order, or after a time, and sessions of
+    this process with the module of a library.
+
+    server: the path of its Unix socket, where its own user is let in without proof.
+    """
+    with ControlClient(parse_endpoint(server), _SECONDS, {}) as client:
+        running = client.running()
+        leases = [one for one in client.leases() if one.key.startswith("run-")]
+    return {
+        *(
+            f"session {one.session_id} of {one.program}"
+            for one in running.sessions
+            if one.client_pid != os.getpid()
+        ),
+        *(f"claim {one.claim} of {one.name} in line" for one in running.waiting),
+        *(f"lease {one.key} of {one.name}" for one in leases),
+    }
+
+
+def passing_in(pool: Mapping[str, Any]) -> set[str]:
+    """Returns a word for each thing in a manager's pool that ends with a program, or when a server
+    has said that it is as before. pool: what `pool_of` has returned.
+
+    Nodes that are cut off are left out: what they have stays until they are given up.
+    """
+    nodes = [node for node in pool["nodes"] if node["connected"]]
+    placed = [
+        f"lease {lease['request_id']} on {node['name']}"
+        for node in nodes
+        for card in node["cards"]
+        for lease in card["leases"]
+        if lease["request_id"].startswith("run-")
+    ]
+    return {
+        *placed,
+        *(f"request {one['request_id']} in line" for one in pool["waiting"]),
+        *(f"{taint} at {one['name']}" for one in nodes for taint in one["taints"]),
+    }
+
+
 def _asked(manager: str, environment: Mapping[str, str], method: str, request: Any) -> Any:
     """Opens a connection for each question: a kept one would wait before it connects again to a
     manager that was killed.

@@ -13,9 +13,10 @@ from typing import Any
 
 from typing_extensions import Self
 
-from helpers.asking import events_of, pool_of, release_all
+from helpers.asking import events_of, passing_in, pool_of, release_all
 from helpers.command import rgpu_command
 from helpers.ends import killed, stopped
+from helpers.leaving import standing
 from helpers.ports import free_port
 from helpers.server import DEADLINE_SECONDS, Server
 from helpers.telling import Telling
@@ -48,6 +49,7 @@ class ManagerProcess(Telling):
 
     def __enter__(self) -> Self:
         self.start()
+        standing.begin(self.passing)
         return self
 
     def start(self) -> None:
@@ -95,6 +97,7 @@ class ManagerProcess(Telling):
         self.process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
+        standing.end(self.passing)
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
@@ -122,6 +125,11 @@ class ManagerProcess(Telling):
         """Returns the ids of the requests that have cards."""
         cards = [card for node in self.pool()["nodes"] for card in node["cards"]]
         return [lease["request_id"] for card in cards for lease in card["leases"]]
+
+    def passing(self) -> set[str]:
+        """Returns a word for each thing that is soon gone if nobody uses the cluster."""
+        assert self.process is not None
+        return passing_in(self.pool()) if self.process.poll() is None else set()
 
     def has(self, *names: str) -> None:
         """Waits until these nodes are connected."""

@@ -20,8 +20,10 @@ from typing_extensions import Self
 
 from helpers import clients
 from helpers.agent import Agent
+from helpers.asking import passing_at
 from helpers.command import WEAK_ISOLATION, rgpu_command
 from helpers.ends import descendants, stopped, watch
+from helpers.leaving import standing
 from helpers.needs import is_here, needs
 from helpers.telling import Telling
 
@@ -104,6 +106,7 @@ class Server(Telling):
         if not self._ready.wait(DEADLINE_SECONDS) or not self.tcp:
             self._end(None)
             raise RuntimeError("the server did not start:\n" + "".join(self.log))
+        standing.begin(self.passing)
         return self
 
     def _read(self) -> None:
@@ -136,6 +139,7 @@ class Server(Telling):
         self._end(0)
 
     def _end(self, right: int | None) -> None:
+        standing.end(self.passing)
         assert self.process is not None
         try:
             stopped(self.process, right, DEADLINE_SECONDS)
@@ -162,6 +166,11 @@ class Server(Telling):
         shared = "shm:" + self.unix.removeprefix("unix:")
         known = {"unix": self.unix, "shm": shared, "tls": self.tls, "ucx": self.ucx}
         return known.get(transport, self.tcp)
+
+    def passing(self) -> set[str]:
+        """Returns a word for each thing that is soon gone if nobody uses the server."""
+        assert self.process is not None
+        return passing_at(self.unix) if self.process.poll() is None else set()
 
     def sessions(self) -> str:
         """Returns the output of `rgpu ps`."""
