@@ -13,6 +13,7 @@ from helpers import clients
 from helpers.command import rgpu_command, run_rgpu
 from helpers.runs import MIB, end, exact, gone, line, refused_before, run
 from helpers.server import Server
+from helpers.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,8 @@ def test_ps_shows_who_waits_for_what(server: Server) -> None:
         assert (waiting["place"], waiting["waiting"], waiting["devices"]) == (1, 1, [0])
         assert waiting["memory_bytes"] == 1024 * MIB
         assert waiting["reason"].startswith("a lease of 1 GiB does not fit on device 0")
-    assert "waits" not in ps(server.tcp).stdout
+    # Who was killed leaves the line when the server sees the end of the connection.
+    wait_until(lambda: "waits" not in ps(server.tcp).stdout)
 
 
 def test_an_operator_grants_what_others_wait_for(server: Server) -> None:
