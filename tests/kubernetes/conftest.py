@@ -53,11 +53,6 @@ def crds(plane: ControlPlane) -> None:
 
 
 @pytest.fixture
-def nothing_left() -> None:
-    """Pods of a test end with its namespace, which nobody waits for."""
-
-
-@pytest.fixture
 def space(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Space]:
     """A namespace of the test.  A test that fails shows what the control plane said."""
     space = Space(plane.client(), f"test-{next(_NUMBERS)}")
