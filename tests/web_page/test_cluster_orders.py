@@ -60,7 +60,7 @@ def test_an_operator_drains_a_node(nodes: Nodes, keys: Keys, visitor: Visitor) -
     visitor.row("Nodes", "gpu2").get_by_role("button", name="Undrain").click()
     visitor.page.get_by_role("dialog").get_by_role("button", name="Undrain").click()
     visitor.says("gpu2 takes new leases and sessions")
-    assert not drains(manager, "gpu2")
+    wait_until(lambda: not drains(manager, "gpu2"))
 
 
 def test_only_an_operator_drains_a_node_that_is_connected(nodes: Nodes, keys: Keys) -> None:
