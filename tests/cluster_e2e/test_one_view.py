@@ -84,7 +84,7 @@ def test_a_table_has_the_rows_of_all_nodes(busy: Nodes, words: str) -> None:
         of_tenant = words in ("devices", "logs", "smi") or "alice" in text
         return "gpu1" in text and "gpu2" in text and of_tenant
 
-    wait_until(shown, 30)
+    wait_until(shown)
     one = asked(busy, f"{words} --node gpu2")
     assert "gpu1" not in one
     assert "node" not in one.split(), "one node's table is that of its server"
@@ -161,7 +161,7 @@ NAMED = ("ps", "pool", "lease list", "top --once", "logs")
 
 @pytest.mark.parametrize("words", NAMED)
 def test_what_a_run_is_called_is_everywhere(busy: Nodes, words: str) -> None:
-    wait_until(lambda: {"first", "second"} <= words_of(asked(busy, words)), 30)
+    wait_until(lambda: {"first", "second"} <= words_of(asked(busy, words)))
 
 
 def words_of(text: str) -> set[str]:
@@ -231,7 +231,7 @@ def test_cancel_ends_a_run_and_a_reservation(pair: Nodes) -> None:
         assert run.stdout is not None
         assert run.stdout.readline()
         assert "doomed (run-" in asked(pair, "cancel doomed")
-        wait_until(lambda: not any(one["name"] == "doomed" for one in all_leases(pair)), 30)
+        wait_until(lambda: not any(one["name"] == "doomed" for one in all_leases(pair)))
     for order in ("cancel", "release"):  # both say the same, on stdout
         booked = asked(pair, "reserve --name kept --for 1h --memory 16MiB --share 1%").strip()
         assert asked(pair, f"{order} kept") == f"reservation {booked} was released\n"
@@ -255,7 +255,7 @@ def test_each_word_for_a_background_run_and_its_lease_means_both(
     word = {"id": run, "request": lease["key"], "lease": shown, "name": by}[by]
     assert asked(pair, f"cancel {word}") == f"{by} ({run}) was ended\n"
     asked(pair, f"wait {run}", status=128 + signal.SIGTERM)
-    wait_until(lambda: not any(one["name"] == by for one in all_leases(pair)), 30)
+    wait_until(lambda: not any(one["name"] == by for one in all_leases(pair)))
 
 
 def test_runs_that_name_one_lease_share_it(pair: Nodes) -> None:
@@ -273,7 +273,7 @@ def test_runs_that_name_one_lease_share_it(pair: Nodes) -> None:
             assert (code, lines) == (0, ["right"]), said
             assert f"joined (lease {lease['key']})" in said
         assert ended(one)[:2] == (0, ["right"])
-    wait_until(lambda: not any(one["name"] == "shared" for one in all_leases(pair)), 30)
+    wait_until(lambda: not any(one["name"] == "shared" for one in all_leases(pair)))
 
 
 def test_a_lease_of_several_cards_is_joined_as_it_is(pair: Nodes) -> None:

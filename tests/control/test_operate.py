@@ -316,7 +316,7 @@ def test_a_program_whose_borrowed_memory_is_asked_back_is_told(tmp_path: Path) -
         assert re.search(r"memory borrowed.*ends in [0-9.]+ s", rgpu(lender, "lease", "list"))
         assert "its memory was borrowed, and the owner needs it" in rgpu(lender, "logs", "lent")
         for words in ("its memory was borrowed and the owner needs it", "lease_reclaim_announced"):
-            wait_until(lambda words=words: any(words in line for line in lender.log), 30)
+            wait_until(lambda words=words: any(words in line for line in lender.log))
         output, errors = client.communicate("go\n", timeout=60)
         assert (client.returncode, output) == (0, "")
         assert "this program may lose its GPU in " in errors

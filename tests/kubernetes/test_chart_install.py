@@ -89,7 +89,7 @@ def test_a_release_from_its_install_to_its_end(helm: Helm, cluster: ControlPlane
     assert "cannot be imported into the current release" in second.stderr
 
     done(helm, "uninstall", "rgpu", *here)
-    wait_until(lambda: not is_there(client, Deployment, "rgpu-manager", namespace=NAMESPACE), 30)
+    wait_until(lambda: not is_there(client, Deployment, "rgpu-manager", namespace=NAMESPACE))
     assert not is_there(client, DeviceClass, "rgpu.dev")
     # With the CRD all quotas would go.
     assert is_there(client, CustomResourceDefinition, QUOTAS)

@@ -138,7 +138,7 @@ def test_a_pod_whose_lease_is_not_granted_is_not_bound(scheduled: Space, room: R
     room.stuck = True
     node(scheduled.client, "client")
     old_pod(scheduled, "old", 30)
-    wait_until(lambda: bool(room.released), 40)
+    wait_until(lambda: bool(room.released))
     pod = scheduled.get(Pod, "old")
     assert not pod.spec.nodeName
     assert room.released[0] == pod.metadata.uid
@@ -147,7 +147,7 @@ def test_a_pod_whose_lease_is_not_granted_is_not_bound(scheduled: Space, room: R
         events = scheduled.client.list(Event, namespace=scheduled.name)
         return any("no daemon granted the pod's card" in (one.message or "") for one in events)
 
-    wait_until(told, 40)
+    wait_until(told)
     room.stuck = False
     assert scheduled.bound("old") == "client"
 

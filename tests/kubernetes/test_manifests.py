@@ -98,7 +98,7 @@ def test_an_agent_writes_the_pool_of_its_own_node_alone(agents: dict[str, Client
             return str(error.status.message)
         return ""
 
-    wait_until(lambda: "of its own node" in refused(), 30)
+    wait_until(lambda: "of its own node" in refused())
     publish(agents["gpu7"], "gpu7", card("gpu-0"))
     content = agents["gpu8"].get(ResourceSlice, "gpu7-rgpu").to_dict()
     content["spec"]["devices"] = [card("gpu-0"), card("gpu-1")]
@@ -137,7 +137,7 @@ def test_an_agent_writes_the_paths_of_its_own_node_alone(
         return ""
 
     # The policy counts once the API server has read it.
-    wait_until(lambda: "of its own node, and not gpu8" in wrote("gpu7", "gpu8"), 30)
+    wait_until(lambda: "of its own node, and not gpu8" in wrote("gpu7", "gpu8"))
     assert wrote("gpu7", "gpu7") == ""
     assert "of its own node, and not gpu7" in wrote("gpu8", "gpu7")
     with pytest.raises(ApiError, match="cannot delete"):
@@ -165,7 +165,7 @@ def test_parts_of_rgpu_change_their_own_words_of_a_pod_alone(
 
     image = {"spec": {"containers": [{"name": "c", "image": "evil"}]}}
     # The policy counts once the API server has read it.
-    wait_until(lambda: "changes no image" in patched(image), 30)
+    wait_until(lambda: "changes no image" in patched(image))
     for change, says in (
         ({"metadata": {"labels": {"app": "evil"}}}, "no label"),
         ({"metadata": {"annotations": {"mine": "2"}}}, "no annotation"),
@@ -227,7 +227,7 @@ def test_an_agent_does_not_send_pods_of_others_to_itself(
     let_go = {"rgpu.dev/agent-tells": "true", "rgpu.dev/server": "a:1"}
     space.pod("train", metadata={"annotations": let_go}, **LONELY)
     # The policy counts once the API server has read it; before, each of these changes the pod.
-    wait_until(lambda: "what a pod has been told" in changed(), 30)
+    wait_until(lambda: "what a pod has been told" in changed())
     server = kept()
     bind(space, "train")
     assert "what a pod has been told" in changed()
@@ -247,7 +247,7 @@ def test_an_agent_tells_no_pod_first_that_the_watchdog_has_not_let_go(
         return told(agent, space, name, server="a:1")
 
     # The policy counts once the API server has read it.
-    wait_until(lambda: says in tried(), 30)
+    wait_until(lambda: says in tried())
     space.pod("bound", **LONELY)
     bind(space, "bound")
     assert says in told(agent, space, "bound", server="a:1")
@@ -314,7 +314,7 @@ def test_an_agent_says_of_its_own_cards_alone_whether_they_are_leased(
         plane.client().replace(ResourceClaimStatus.from_dict(written), "pair", namespace=space.name)
         return False
 
-    wait_until(refused, 30)
+    wait_until(refused)
     assert said("gpu7", "gpu7") == ""
     assert said("gpu8", "gpu7", "gpu8") == ""
     assert "agent of node gpu7 may say of its own cards" in said("gpu7", "gpu7")
@@ -336,8 +336,8 @@ def test_no_pod_of_a_namespace_passes_its_enforced_quota(plane: ControlPlane, sp
             return str(error.status.message)
         return ""
 
-    wait_until(lambda: "needs the label" in made(template="third"), 30)
-    wait_until(lambda: made(template="third", metadata=managed) == "", 30)
+    wait_until(lambda: "needs the label" in made(template="third"))
+    wait_until(lambda: made(template="third", metadata=managed) == "")
     (name,) = [
         one.metadata.name for one in space.client.list(Pod, namespace=space.name)
         if one.spec.schedulingGates
@@ -394,7 +394,7 @@ def test_cards_are_given_by_the_manager_alone_whatever_their_class_is_called(
             return str(error.status.message)
         return ""
 
-    wait_until(lambda: "the manager alone gives cards" in gave("scheduler"), 30)
+    wait_until(lambda: "the manager alone gives cards" in gave("scheduler"))
     for user in ("scheduler", "admin"):
         assert "the manager alone gives cards" in gave(user)
         assert gave(user, driver="other.dev") == ""
@@ -408,7 +408,7 @@ def test_the_plugin_reads_single_pods_alone(plane: ControlPlane, space: Space) -
     apply(plane.client(), *files())
     space.pod("one", containers=[{"name": "c", "image": "none"}], resourceClaims=[])
     plugin = plane.client("plugin")
-    wait_until(lambda: _may(lambda: plugin.get(Pod, "one", namespace=space.name)), 30)
+    wait_until(lambda: _may(lambda: plugin.get(Pod, "one", namespace=space.name)))
     for where in (space.name, "*"):
         assert not _may(lambda where=where: list(plugin.list(Pod, namespace=where)))
 
@@ -438,7 +438,7 @@ def test_a_pod_that_asks_is_gated_and_told_where_its_server_will_be(
         return True
 
     found: list[Any] = []
-    wait_until(gated, 30)  # the policy counts once the API server has read it
+    wait_until(gated)  # the policy counts once the API server has read it
     (pod,) = found
     assert [one.name for one in pod.spec.schedulingGates] == ["rgpu.dev/placement"]
     (container,) = pod.spec.containers

@@ -36,7 +36,7 @@ def gpu(plane: ControlPlane, space: Space, tmp_path: Path) -> Iterator[Server]:
             "--pod-keys", str(keys),
         ),
     ):  # fmt: skip
-        wait_until(lambda: bool(json.loads(keys.read_text())["keys"]), 30)
+        wait_until(lambda: bool(json.loads(keys.read_text())["keys"]))
         yield server
 
 
@@ -68,7 +68,7 @@ def test_a_pod_computes_in_its_own_lease_alone(gpu: Server, space: Space) -> Non
     def opens() -> bool:
         return session(gpu, uids["mine"], shown)[0] == 0
 
-    wait_until(opens, 40)
+    wait_until(opens)
     status, output, errors = session(gpu, uids["mine"], shown)
     assert (status, output.strip()) == (0, str(1 << 30)), errors
     for lease, credential, says in (

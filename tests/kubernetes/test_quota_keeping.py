@@ -78,19 +78,19 @@ def sentence(space: Space, name: str) -> str:
 
 def test_pods_wait_at_the_quota_of_their_namespace(here: Space) -> None:
     give(here, cards="0.5")
-    wait_until(lambda: accepted(here) == "True", 40)
+    wait_until(lambda: accepted(here) == "True")
     pod(here, "first", 40)
     here.bound("first")
-    wait_until(lambda: status(here)["used"]["cards"] == "0.4", 40)
+    wait_until(lambda: status(here)["used"]["cards"] == "0.4")
     pod(here, "second", 40)
-    wait_until(lambda: "may have shares of 0.5 cards in all" in sentence(here, "second"), 40)
-    wait_until(lambda: status(here)["waiting"] == 1, 40)
+    wait_until(lambda: "may have shares of 0.5 cards in all" in sentence(here, "second"))
+    wait_until(lambda: status(here)["waiting"] == 1)
     change(here, cards="1")
     here.bound("second")
-    wait_until(lambda: status(here)["used"]["cards"] == "0.8", 40)
+    wait_until(lambda: status(here)["used"]["cards"] == "0.8")
     assert status(here)["borrowed"] == {"cards": "0", "memory": "0"}
     change(here, cards="0.5")
-    wait_until(lambda: status(here)["borrowed"]["cards"] == "0.3", 40)
+    wait_until(lambda: status(here)["borrowed"]["cards"] == "0.3")
 
 
 def test_a_quota_that_is_wrong_says_so_and_holds_nobody(here: Space) -> None:
@@ -98,18 +98,18 @@ def test_a_quota_that_is_wrong_says_so_and_holds_nobody(here: Space) -> None:
         with pytest.raises(ApiError, match=r"spec\.cards"):
             give(here, cards=wrong)
     give(here, cards=10**9)
-    wait_until(lambda: accepted(here) == "False", 40)
+    wait_until(lambda: accepted(here) == "False")
     assert "spec.cards is 1000000000; write" in status(here)["conditions"][0]["message"]
     pod(here, "first", 90)
     here.bound("first")
     change(here, cards="2")
-    wait_until(lambda: accepted(here) == "True", 40)
+    wait_until(lambda: accepted(here) == "True")
 
 
 def test_a_mistake_in_a_quota_frees_nobody_from_the_last_one(here: Space) -> None:
     give(here, cards="0.5")
-    wait_until(lambda: accepted(here) == "True", 40)
+    wait_until(lambda: accepted(here) == "True")
     change(here, cards=10**9)
-    wait_until(lambda: accepted(here) == "False", 40)
+    wait_until(lambda: accepted(here) == "False")
     pod(here, "first", 90)
-    wait_until(lambda: "may have shares of 0.5 cards" in sentence(here, "first"), 40)
+    wait_until(lambda: "may have shares of 0.5 cards" in sentence(here, "first"))

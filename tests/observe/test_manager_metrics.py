@@ -81,7 +81,7 @@ def reads(prometheus: Prometheus, expression: str, value: float) -> None:
         return len(seen) == 1 and abs(seen[0] - value) < 1e-6
 
     try:
-        wait_until(right, 30)
+        wait_until(right)
     except AssertionError:
         pytest.fail(f"{expression} is {seen}, not {value}")
 
