@@ -56,7 +56,7 @@ def entering(gate: Turns) -> Iterator[threading.Thread]:
         yield thread
     finally:
         gate.end()
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -98,10 +98,10 @@ def test_an_open_grant_is_used_and_left_without_a_word(page: TokenPage) -> None:
 
 def test_an_operation_waits_for_the_token(page: TokenPage) -> None:
     with turns(page) as gate, entering(gate) as thread:
-        assert page.signalled(20)
+        assert page.signalled(60)
         assert page.demand()["wanting"] == 1
         page.grant(OPEN)
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
         said = page.demand()
         assert (said["active"], said["wanting"]) == (1, 0)
@@ -123,7 +123,7 @@ def test_a_slice_is_used_up_and_given_back(page: TokenPage) -> None:
             assert said["busy_ns"] >= 15 * MS
             assert said["kernel_us"] >= 1000
             page.grant(SLICE, HOUR_NS)
-            thread.join(20)
+            thread.join(60)
             assert not thread.is_alive()
             assert page.demand()["active"] == 1
 
@@ -138,7 +138,7 @@ def test_a_slice_that_is_made_longer_goes_on(page: TokenPage) -> None:
             page.turn_over()
             page.say(SLICE, HOUR_NS)
             # What the gate reports after that is of another test: it gives back what nobody uses.
-            thread.join(20)
+            thread.join(60)
             assert not thread.is_alive()
 
 
@@ -148,7 +148,7 @@ def test_an_unused_slice_goes_back_after_a_moment(page: TokenPage) -> None:
         gate.enter()
         page.drain()
         gate.leave()
-        assert page.signalled(20)
+        assert page.signalled(60)
         said = page.demand()
         assert (said["active"], said["wanting"], said["spent"]) == (0, 0, 0)
 
@@ -161,7 +161,7 @@ def test_a_recalled_token_goes_back_after_the_operation(page: TokenPage) -> None
         assert page.demand()["active"] == 1
         assert not page.signalled(0)
         with entering(gate):
-            assert page.signalled(20)
+            assert page.signalled(60)
             said = page.demand()
             assert (said["active"], said["wanting"]) == (0, 1)
 
@@ -172,7 +172,7 @@ def test_a_recalled_token_goes_back_when_nothing_is_left(page: TokenPage) -> Non
         gate.enter()
         page.say(RECALLED)
         gate.leave()
-        assert page.signalled(20)
+        assert page.signalled(60)
         said = page.demand()
         assert (said["active"], said["wanting"]) == (0, 0)
 
@@ -264,7 +264,7 @@ def test_an_operation_that_waits_for_memory_has_no_turn_meanwhile(
 
         def operate() -> None:
             gate.enter()
-            assert recalled.wait(20)
+            assert recalled.wait(60)
             found.append(allocate(address, Ledger(address, 0, gate)))
 
         thread = threading.Thread(target=operate)
@@ -276,7 +276,7 @@ def test_an_operation_that_waits_for_memory_has_no_turn_meanwhile(
         wait_until(lambda: (page.demand()["active"], page.demand()["wanting"]) == (0, 1))
         assert not found
         page.grant(OPEN)
-        thread.join(20)
+        thread.join(60)
         assert found == [False]
         assert page.demand()["active"] == 1
 

@@ -31,7 +31,7 @@ def pair(metrics: str) -> Iterator[Nodes]:
 
 def read(metrics: str) -> dict[str, float]:
     """Returns each sample of the manager, by its name with its labels."""
-    with urlopen(f"http://{metrics}/metrics", timeout=20) as answer:
+    with urlopen(f"http://{metrics}/metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     rows = [line.rpartition(" ") for line in lines if not line.startswith("#")]
     return {name: float(value) for name, _, value in rows}
@@ -71,7 +71,7 @@ def test_metrics_follow_the_pool(pair: Nodes, metrics: str) -> None:
 def test_metrics_name_no_tenant_and_no_request(pair: Nodes, metrics: str) -> None:
     with started(pair.manager.address, "-v", "--share", "5%", "--tenant", "secretive") as run:
         _, request = where(run)
-        with urlopen(f"http://{metrics}/metrics", timeout=20) as answer:
+        with urlopen(f"http://{metrics}/metrics", timeout=60) as answer:
             text = answer.read().decode()
         assert "secretive" not in text
         assert request not in text

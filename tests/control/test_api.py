@@ -278,7 +278,7 @@ async def test_the_record_is_read_once_at_a_time(
         at_once[0] += 1
         most[0] = max(most[0], at_once[0])
         started.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         at_once[0] -= 1
         return []
 

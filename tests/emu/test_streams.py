@@ -243,7 +243,7 @@ def test_freeing_while_another_stream_waits_ends(cuda: Device) -> None:
         cuda.free(victim)
 
     thread = in_thread(frees)
-    assert ready.wait(20)
+    assert ready.wait(60)
     cuda("cuStreamWriteValue32_v2", writer, flag, 1, 0)
     finish(thread)
     cuda("cuCtxSynchronize")

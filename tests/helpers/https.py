@@ -13,7 +13,7 @@ from helpers import pki
 from rgpu_cluster.kubernetes.certificates import Certificates
 from rgpu_cluster.kubernetes.web import Server
 
-SECONDS = 20.0
+SECONDS = 60.0
 Routes = Mapping[str, Callable[[Any], Awaitable[Any]]]
 
 

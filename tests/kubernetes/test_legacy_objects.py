@@ -198,7 +198,7 @@ def controlling(
     finally:
         if not loop.is_closed():
             loop.call_soon_threadsafe(lambda: tasks[0].cancel())
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
 
 

@@ -172,7 +172,7 @@ def test_tunnels() -> None:
         carries(server, "grpc", server.address("grpc"))
         labels = {"transport": "grpc", "reason": "handshake"}
         with grpc.insecure_channel(server.grpc.removeprefix("grpc:")) as channel:
-            answers = channel.stream_stream(OPEN)(iter([b"\xff" * 40]), timeout=20)
+            answers = channel.stream_stream(OPEN)(iter([b"\xff" * 40]), timeout=60)
             with pytest.raises(grpc.RpcError, match="not a Chunk of a tunnel"):
                 next(answers)
         wait_until(lambda: reads(server, "refused_total", **labels) == 1)

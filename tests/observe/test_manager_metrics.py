@@ -153,7 +153,7 @@ def test_prometheus_sees_what_is_used_and_what_of_it_is_lent(
 
 @needs("prometheus")
 def test_the_metrics_keep_prometheus_rules(cluster: Nodes, metrics: str) -> None:
-    with urlopen(f"http://{metrics}/metrics", timeout=20) as answer:
+    with urlopen(f"http://{metrics}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     done = subprocess.run(
         [program("prometheus", "promtool"), "check", "metrics"],

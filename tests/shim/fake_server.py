@@ -60,7 +60,7 @@ class FakeServer:
     def __exit__(self, *_: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive()
         assert not self.errors, self.errors
 

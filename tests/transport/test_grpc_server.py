@@ -197,7 +197,7 @@ def channel(server: Server) -> Iterator[grpc.Channel]:
 
 def status_of(channel: grpc.Channel, *messages: bytes, method: str = OPEN) -> grpc.StatusCode:
     """How a call with these messages ends."""
-    call = channel.stream_stream(method)(iter(messages), timeout=20)
+    call = channel.stream_stream(method)(iter(messages), timeout=60)
     try:
         for _ in call:
             pass

@@ -147,7 +147,7 @@ def test_who_leaves_finishes_its_calls() -> None:
             gateway.end_daemon()
             await call.write(encode(b"y"))
             assert await asyncio.to_thread(receive, inner, 1) == b"y"
-            late = channel.stream_stream(OPEN)(timeout=20)
+            late = channel.stream_stream(OPEN)(timeout=60)
             assert await late.code() is grpc.StatusCode.UNAVAILABLE
             inner.close()
             while await call.read() is not grpc.aio.EOF:
@@ -174,7 +174,7 @@ def test_many_calls_of_the_api_share_a_connection() -> None:
                 ]
                 for answer in await asyncio.gather(*calls):
                     assert len(answer.devices) == 1
-                other = channel.unary_unary("/rgpu.v1.DeviceService/Other")(b"", timeout=20)
+                other = channel.unary_unary("/rgpu.v1.DeviceService/Other")(b"", timeout=60)
                 assert await other.code() is grpc.StatusCode.UNIMPLEMENTED
 
         asyncio.run(run())
@@ -186,7 +186,7 @@ def test_nobody_behind_the_gateway() -> None:
         with grpc.insecure_channel(gateway.target) as channel:
             for call in (channel.unary_unary(LIST_DEVICES), channel.unary_unary(OPEN)):
                 with pytest.raises(grpc.RpcError, match="does not answer") as caught:
-                    call(encode(b"x"), timeout=20)
+                    call(encode(b"x"), timeout=60)
                 assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
@@ -214,7 +214,7 @@ def test_a_certificate_is_required() -> None:
         grpc.secure_channel(gateway.target, trust) as channel,
     ):
         with pytest.raises(grpc.RpcError) as caught:
-            channel.unary_unary(OPEN)(b"", timeout=20)
+            channel.unary_unary(OPEN)(b"", timeout=60)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         wait_until(lambda: gateway.refused("certificate") >= 1)
 

@@ -17,7 +17,7 @@ from rgpu_common.readiness import Readiness
 from rgpu_common.tunnel.chunk import decode
 from rgpu_common.tunnel.local import LocalEnd
 
-SECONDS = 10
+SECONDS = 60
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 Run = Callable[[Any], None]
 

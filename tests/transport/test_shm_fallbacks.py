@@ -87,7 +87,7 @@ class Between:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(20)
+            thread.join(60)
         for sock in self._open:
             sock.close()
 
