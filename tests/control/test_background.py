@@ -331,6 +331,9 @@ def test_a_supervisor_that_cannot_begin_is_said(tmp_path: Path) -> None:
 def test_the_lease_of_a_run_is_called_as_the_run_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has two ids for one thing, and a manager's request nobody can guess."""
     run = Run("run-0123456789ab", "train")
+    # These lists are written in place, and other tests of this process have leases, too.
+    monkeypatch.setattr(program, "_begun", [])
+    monkeypatch.setattr(program, "_supervisors", [])
     monkeypatch.setenv(program.BACKGROUND, run.id)
     assert not run.has_lease(new_key()), "the program of a run starts runs of its own"
     assert not run.has_lease(new_request_id())
@@ -347,7 +350,6 @@ def test_the_lease_of_a_run_is_called_as_the_run_is(monkeypatch: pytest.MonkeyPa
         assert not run.has_lease(key)
     program.say_started()
     os.close(read)
-    monkeypatch.setattr(program, "_begun", [])
 
 
 def test_cancel_ends_a_run_for_each_of_its_leases_and_nothing_that_is_only_called_so() -> None:
