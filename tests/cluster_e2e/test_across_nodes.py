@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from helpers.command import run_rgpu_plain
-from helpers.nodes import Nodes, check_end, configured, ended, started, where
+from helpers.nodes import Nodes, check_end, configured, ended, patient, started, where
 from helpers.two_devices import HEAD
 from helpers.waiting import wait_until
 
@@ -45,7 +45,7 @@ wait_for_line()
 def cluster(folder: Path, grant_seconds: int, silence_seconds: int) -> Iterator[Nodes]:
     """Three servers of one card, two of them in one rack, and a manager as patient as it is told."""
     text = f"[nodes]\nsilence_seconds = {silence_seconds}\ngrant_seconds = {grant_seconds}\n"
-    with configured(folder, text, RACKS, "emulated:256MiB") as nodes:
+    with configured(folder, text, RACKS, "emulated:256MiB", *patient(folder)) as nodes:
         yield nodes
 
 

@@ -8,7 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 from helpers.manager import ManagerProcess
-from helpers.nodes import Nodes, ended, started, where
+from helpers.nodes import Nodes, ended, patient, started, where
 from helpers.ports import free_port
 from helpers.waiting import wait_until
 
@@ -21,10 +21,11 @@ def metrics() -> str:
 
 
 @pytest.fixture(scope="module")
-def pair(metrics: str) -> Iterator[Nodes]:
+def pair(metrics: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    folder = tmp_path_factory.mktemp("servers")
     with (
         ManagerProcess("--metrics", metrics) as manager,
-        Nodes(manager, RACKS, "emulated:512MiB") as nodes,
+        Nodes(manager, RACKS, "emulated:512MiB", *patient(folder)) as nodes,
     ):
         yield nodes
 

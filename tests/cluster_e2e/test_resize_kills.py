@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from helpers.nodes import STAYS, Nodes, check_books, configured, ended, started, where
+from helpers.nodes import STAYS, Nodes, check_books, configured, ended, patient, started, where
 from helpers.waiting import wait_until
 
 from rgpu_common.units import PPM
@@ -53,7 +53,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     """
     text = "[nodes]\nsilence_seconds = 20\ngrant_seconds = 4\n"
     folder = tmp_path_factory.mktemp("manager")
-    with configured(folder, text, RACKS, "emulated:512MiB") as nodes:
+    with configured(folder, text, RACKS, "emulated:512MiB", *patient(folder)) as nodes:
         yield nodes
 
 

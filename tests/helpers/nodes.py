@@ -127,14 +127,27 @@ class Nodes(Closing):
         return self
 
 
+def patient(folder: Path) -> tuple[str, str]:
+    """Returns options for servers that are started again under programs that go on: the sessions
+    wait for longer than a start takes on a busy machine.
+    """
+    config = folder / "servers.toml"
+    config.write_text("[sessions]\nresume_grace_seconds = 120\n")
+    return "--config", str(config)
+
+
 @contextmanager
-def configured(folder: Path, text: str, racks: dict[str, str], device: str) -> Iterator[Nodes]:
-    """A manager with this configuration, and a server of one card for each name of `racks`."""
+def configured(
+    folder: Path, text: str, racks: dict[str, str], device: str, *arguments: str
+) -> Iterator[Nodes]:
+    """A manager with this configuration, and a server of one card for each name of `racks`, with
+    these arguments.
+    """
     config = folder / "manager.toml"
     config.write_text(text)
     with (
         ManagerProcess("--config", str(config)) as manager,
-        Nodes(manager, racks, device) as nodes,
+        Nodes(manager, racks, device, *arguments) as nodes,
     ):
         yield nodes
 
