@@ -181,10 +181,12 @@ containers: ## the images, and docker-compose.yml under podman (Debian 12, needs
 	$(BIN)/python -m pip install '.[containers]'
 	$(BIN)/pytest tests/containers --run-containers --numprocesses=0 -o faulthandler_timeout=0
 
-k8s: ## a Kubernetes control plane and helm, built by Go into the user's cache, and the tests against them
+k8s: ## a Kubernetes control plane, helm and kustomize, built by Go into the user's cache, and the tests against them
 	$(BIN)/python -m pip install '.[test]'
 	cd tests && $(abspath $(BIN))/python -m helpers.controlplane
 	cd tests && $(abspath $(BIN))/python -m helpers.helm
+	cd tests && $(abspath $(BIN))/python -m helpers.kustomize
+	cd tests && $(abspath $(BIN))/python -m helpers.certmanager
 	$(BIN)/pytest --all tests/kubernetes
 
 k8s-record: ## what that API server says, for the tests of machines without it (tests/transcripts)

@@ -136,7 +136,7 @@ fi
         """
 . $TOOLS/bin/activate
 cd tests
-for program in controlplane helm; do
+for program in controlplane helm kustomize certmanager; do
   timeout 3600 python -m helpers.$program || {
     echo "there is no Go, or it could not build $program: tests that need it are skipped"
     echo $program >>$LACKS

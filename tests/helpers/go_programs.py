@@ -44,7 +44,7 @@ class GoProgram:
         Raises:
             NotBuiltError: it is not there, and it cannot be built or is not to be built.
         """
-        go = _go()
+        go = find_go()
         if go is None:
             raise NotBuiltError(f"{self.called} is built by Go, and there is no command `go`")
         file = self._folder(go) / self.name
@@ -56,7 +56,7 @@ class GoProgram:
 
     def is_built(self) -> bool:
         """Whether `find` finds it."""
-        go = _go()
+        go = find_go()
         return go is not None and (self._folder(go) / self.name).exists()
 
     def main(self) -> None:
@@ -120,6 +120,6 @@ class GoProgram:
             part.rename(file)
 
 
-def _go() -> str | None:
+def find_go() -> str | None:
     """Returns the command `go`: the one of PATH, else the one where Go's own installation puts it."""
     return shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")

@@ -1,4 +1,4 @@
-"""The Helm chart makes the objects of the manifests."""
+"""The Helm chart makes the objects of the manifests, and so does kustomize."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
+from helpers import kustomize, pages
 from helpers.helm import CHART, KUBERNETES, PROGRAM, Helm
 from helpers.kube_deploy import without_tls
-from helpers.needs import fixture_needs
+from helpers.needs import fixture_needs, needs
 
 Object = dict[str, Any]
 ROOT = KUBERNETES.parents[1]
@@ -319,6 +320,30 @@ def test_a_chart_whose_links_lead_nowhere_says_so(helm: Helm, tmp_path: Path) ->
         (tmp_path / file).write_text((CHART / file).read_text())
     done = helm.run("template", "rgpu", str(tmp_path), "--kube-version", "1.37.0")
     assert "copy the whole of deploy/kubernetes" in done.stderr
+
+
+# By kustomize
+
+
+@needs("kustomize")
+def test_kustomize_makes_the_objects_of_the_base_and_without_tls_the_plain_ones() -> None:
+    expected = written(*base())
+    same(by_key(kustomize.build(KUBERNETES / "base")), expected)
+    without_tls([*expected.values()])
+    same(by_key(kustomize.build(KUBERNETES / "plain")), expected)
+
+
+@needs("kustomize")
+def test_the_kustomization_of_the_page_names_another_image(tmp_path: Path) -> None:
+    (images,) = re.findall(r"`(images: \[\{.*?\}\])`", pages.text_of("how-to/kubernetes.md"))
+    (tmp_path / "base").symlink_to(KUBERNETES / "base")
+    own = {"resources": ["base"], **yaml.safe_load(images)}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))
+    found = containers(kustomize.build(tmp_path))
+    assert len(found) >= 5
+    (wanted,) = own["images"]
+    image = f"{wanted['newName']}:{wanted['newTag']}"
+    assert {one["image"] for one in found.values()} == {image}
 
 
 # Without helm
