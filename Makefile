@@ -8,7 +8,7 @@ BUILD ?= build/dev
 PAGES := $(shell git ls-files '*.md' ':!docs/reference/cuda.md' ':!docs/reference/nvml.md' ':!docs/reference/ptx.md' ':!tests/spec/golden' 2>/dev/null)
 CXX_FILES := $(shell git ls-files '*.cc' '*.h' ':!tests/spec/golden' 2>/dev/null)
 
-.PHONY: dev install-fast gen man site page page-check pictures check tidy warnings test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick fuzz-seam fuzz-targets compat soak gpu-check demo-cluster demo-manager containers k8s k8s-record format wheel wheel-test clean
+.PHONY: dev install-fast gen man site page page-check pictures check tidy warnings test bench native sanitize sanitize-build fuzz fuzz-build fuzz-kernels fuzz-quick fuzz-seam fuzz-targets compat soak gpu-check demo-cluster demo-manager containers k8s k8s-node k8s-record format wheel wheel-test clean
 
 # Compiled files stay in build/fast, so that the next installation compiles what has changed.
 INSTALL = SKBUILD_BUILD_DIR=build/fast $(BIN)/python -m pip install --no-build-isolation
@@ -188,6 +188,13 @@ k8s: ## a Kubernetes control plane, helm and kustomize, built by Go into the use
 	cd tests && $(abspath $(BIN))/python -m helpers.kustomize
 	cd tests && $(abspath $(BIN))/python -m helpers.certmanager
 	$(BIN)/pytest --all tests/kubernetes
+
+k8s-node: ## containerd, built by Go into the user's cache, and the test of a node with it (root, runc)
+	$(BIN)/python -m pip install '.[test]'
+	cd tests && $(abspath $(BIN))/python -m helpers.controlplane
+	cd tests && $(abspath $(BIN))/python -m helpers.helm
+	cd tests && $(abspath $(BIN))/python -m helpers.containerd
+	RGPU_TEST_SOAK=1 $(BIN)/pytest --all -n 0 tests/kubernetes/test_containerd.py
 
 k8s-record: ## what that API server says, for the tests of machines without it (tests/transcripts)
 	$(BIN)/python -m pip install '.[test]'

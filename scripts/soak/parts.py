@@ -244,6 +244,12 @@ PARTS = (
         "tests/web_page/test_many.py",
         minutes=5, programs=("ip", "nginx", "chromium"), RGPU_TEST_SOAK=1,
     ),
+    pytest(
+        "node",
+        "the chart on a node with containerd, from its installation to its end",
+        "tests/kubernetes/test_containerd.py",
+        minutes=5, programs=("go", "runc", "iptables"), RGPU_TEST_SOAK=1,
+    ),
     Part(
         "gxx",
         "tests of workers and of programs, with what g++ builds and takes no warning of",

@@ -6,7 +6,7 @@ import os
 
 # Set by `pytest --all`, before any test file is imported, for all processes of the run.
 ALL = "RGPU_TEST_ALL"
-# Set by the part `scenes` of `make soak`.
+# Set by the parts `scenes` and `node` of `make soak`.
 SOAK = "RGPU_TEST_SOAK"
 
 

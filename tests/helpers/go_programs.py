@@ -29,7 +29,8 @@ class GoProgram:
     """A main module of `tests/kubernetes`.
 
     name: its folder there, and its file. called: in sentences. module: the one whose version it has.
-    package: the main package. stamps: values of variables, as `a/b.c={version}`, {major} or {minor}.
+    package: the main package; `tool`: all that go.mod names as tools, and the file is a folder of
+    them. stamps: values of variables, as `a/b.c={version}`, {major} or {minor}.
     """
 
     name: str
@@ -105,6 +106,8 @@ class GoProgram:
             if file.exists():
                 return
             part = file.with_suffix(".part")
+            if self.package == "tool":
+                part.mkdir(exist_ok=True)  # Go puts several files there
             made = subprocess.run(
                 ["nice", "-n", "19", *self._command(go), "-o", str(part), self.package],
                 cwd=self.sources,
