@@ -47,13 +47,14 @@ class Guarded:
         token = self._folder / f"token-{len(list(self._folder.iterdir()))}"
         token.write_text(self.of.get(tenant, tenant) + "\n")
         token.chmod(0o600)
-        self.servers[name] = self._stack.enter_context(
+        server = self._stack.enter_context(
             node(
                 self.manager.address, name, token.with_suffix(".state"), *self.options,
                 "--join-token", str(token),
             )
         )  # fmt: skip
-        return self.servers[name]
+        self.servers.setdefault(name, server)  # a stranger may call itself as the first one
+        return server
 
     def ask(self, tenant: str, *words: str) -> subprocess.CompletedProcess[str]:
         """Runs a command with the token of a tenant."""
