@@ -13,7 +13,7 @@ from helpers import clients
 from helpers.counts import count
 from helpers.ends import left_files, shared_files
 from helpers.proxy import CuttingProxy
-from helpers.server import Server
+from helpers.server import PATIENT, Server
 from helpers.waiting import wait_until
 
 KILLS = count("RGPU_TEST_KILLS", 25)
@@ -83,7 +83,7 @@ def test_kills_leave_nothing_behind(tmp_path: Path) -> None:
     random_source = random.Random(20)
     shared_before = shared_files()
     config = tmp_path / "rgpu.toml"
-    config.write_text("[sessions]\nresume_grace_seconds = 0.5\n")
+    config.write_text(f"{PATIENT}resume_grace_seconds = 0.5\n")
     with Server("--config", str(config)) as server:
         idle = server.sessions()
         struck = []
