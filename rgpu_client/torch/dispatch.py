@@ -7,6 +7,7 @@ operator costs a few microseconds and one small message. What a plan needs is wo
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from rgpu_client.torch import generators
@@ -17,9 +18,10 @@ from rgpu_client.torch.session import session
 from rgpu_client.torch.spec import Number, Spec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 _PLANS = 1024
+_kernels: list[Kernel] = []
 _Tensor, _Generator = torch.Tensor, torch.Generator
 
 
@@ -34,6 +36,7 @@ class Kernel:
         self._uploads = spec.uploads
         self._numbers = spec.numbers
         self._plans: dict[Any, Plan] = {}
+        _kernels.append(self)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         issuer = session.issuer or session.current()
@@ -105,7 +108,25 @@ class Kernel:
         number = value.item()
         slots.append([number.real, number.imag] if dtype.is_complex else number)
 
+    def forget(self) -> None:
+        """Makes all plans anew."""
+        self._plans = {}
+
     def _remember(self, known: Any, plan: Plan) -> None:
         while len(self._plans) >= _PLANS:
             self._plans.pop(next(iter(self._plans)), None)
         self._plans[known] = plan
+
+
+def setting_default(original: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Returns `torch.set_default_dtype`, or its older kin: a plan holds for one default dtype."""
+
+    @functools.wraps(original)
+    def set_default(chosen: Any) -> None:
+        before = torch.get_default_dtype()
+        original(chosen)
+        if torch.get_default_dtype() is not before:
+            for kernel in _kernels:
+                kernel.forget()
+
+    return set_default

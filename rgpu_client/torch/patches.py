@@ -6,6 +6,7 @@ import functools
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rgpu_client.torch.dispatch import setting_default
 from rgpu_client.torch.package import kind_of, torch
 
 if TYPE_CHECKING:
@@ -13,9 +14,11 @@ if TYPE_CHECKING:
 
 
 def install() -> None:
-    """Makes pinned memory a no-op, refuses DLPack, and makes `torch.compile` fall
-    back to eager.
+    """Makes pinned memory a no-op, refuses DLPack, makes `torch.compile` fall back to eager, and
+    has the node follow the default dtype.
     """
+    for name in ("set_default_dtype", "set_default_tensor_type"):
+        setattr(torch, name, setting_default(getattr(torch, name)))
     tensor = torch.Tensor
     tensor.pin_memory = _pin_memory
     tensor.is_pinned = _is_pinned

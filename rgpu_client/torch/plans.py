@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from rgpu_client.torch import infer as inference
@@ -15,6 +16,7 @@ from rgpu_client.torch.storages import (
     dtype_named,
     extent,
     id_of,
+    name_of,
     record_of,
     seen,
     view_of,
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
     from rgpu_client.arrays.ahead import Template
     from rgpu_client.arrays.issuer import Issuer
     from rgpu_client.torch.spec import Spec
+
+
+# The default dtype that the node of each session was told.
+_defaults: weakref.WeakKeyDictionary[Issuer, Any] = weakref.WeakKeyDictionary()
 
 
 class Plan:
@@ -184,6 +190,7 @@ def make_plan(
         NotImplementedError: an argument cannot be sent.
     """
     check_release(issuer)
+    key = (key, _default(issuer))
     positional, named = nodes(arguments, keywords, spec.floats)
     schema = spec.operator._schema
     inferred = None
@@ -205,6 +212,19 @@ def make_plan(
     elif not inferred.changed and all(isinstance(one, tuple) for one in inferred.results):
         return _Several(issuer, template, inferred.results)
     return _Many(issuer, template, inferred)
+
+
+def _default(issuer: Issuer) -> Any:
+    """Returns the default dtype, which the node has from here on too: divisions of integers have
+    it, and tensors that are made of numbers.
+    """
+    default = torch.get_default_dtype()
+    if _defaults.get(issuer, torch.float32) is not default:
+        node = [Tag.DTYPE, name_of(default)]
+        template = issuer.template(("default", default), "rgpu::default_dtype", [node], {}, 0)
+        issuer.run(template, (), ())
+        _defaults[issuer] = default
+    return default
 
 
 def uploaded(arguments: Sequence[Any]) -> tuple[Any, ...]:

@@ -51,6 +51,7 @@ class OwnOperations:
             "rgpu::seed": Own("gn", self._seed),
             "rgpu::get_state": Own("g", self._get_state),
             "rgpu::set_state": Own("go", self._set_state),
+            "rgpu::default_dtype": Own("d", torch.set_default_dtype, reads=False),
             "rgpu::resize_storage": Own("on", self._resize_storage, reads=False),
             "rgpu::to_host": Own("o", lambda tensor: tensor.cpu()),
         }

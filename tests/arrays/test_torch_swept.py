@@ -56,6 +56,28 @@ def test_modules_of_half_precision_are_normalized(
         torch.testing.assert_close(there.cpu(), here, rtol=0.02, atol=0.02)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_node_has_the_default_dtype_of_the_program(issuer: Issuer, dtype: Any) -> None:
+    """Before: "the node's PyTorch returned [3] of torch.float32, and the client's expects" others."""
+
+    def run(device: str) -> list[Any]:
+        count = torch.arange(3, device=device)
+        made = [torch.ones(3, device=device), torch.full((3,), 0.5, device=device)]
+        divided = [count / 2, count.sqrt(), count * 0.5, torch.linspace(0, 1, 3, device=device)]
+        return [*made, *divided, count.to(torch.float32) / 2, count.float().mean()]
+
+    usual = torch.get_default_dtype()
+    orders = [dtype, usual, dtype, usual]
+    try:
+        for default in orders:
+            torch.set_default_dtype(default)
+            for here, there in zip(run("cpu"), run("rgpu"), strict=True):
+                assert there.dtype == here.dtype
+                assert torch.equal(there.cpu(), here)
+    finally:
+        torch.set_default_dtype(usual)
+
+
 @pytest.mark.parametrize("dtype", HALVES)
 def test_weights_of_another_precision_are_taken(issuer: Issuer, dtype: Any) -> None:
     """Gradients are of the dtype of what they belong to."""
