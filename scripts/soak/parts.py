@@ -184,7 +184,7 @@ PARTS = (
         "cluster-kills",
         "rounds in which manager, servers and programs are killed or stopped",
         "tests/cluster_e2e/test_kills.py",
-        minutes=25, says=r"^(\d+ rounds from seed .*)$", RGPU_CLUSTER_KILLS=200,
+        minutes=25, says=r"(\d+ rounds from seed .*)$", RGPU_CLUSTER_KILLS=200,
     ),
     pytest(
         "cluster-crowd",
