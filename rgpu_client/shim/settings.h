@@ -22,8 +22,7 @@ struct OtherServer {
 // What helps with a server that is silent; rgpu_client/settings.py has the same words.
 inline constexpr char kSilentRemedy[] =
     ": it is overloaded, or another program listens there; try `rgpu doctor`, and have its "
-    "operator "
-    "look at its log";
+    "operator look at its log";
 
 struct Settings {
   std::string server;  // empty: none configured

@@ -134,9 +134,11 @@ class Serving:
         end in time.
         """
         for pool in self.pools.values():
-            for worker in pool.give_up_late(now):
+            late = pool.give_up_late(now)
+            for worker in late:
                 self._out.add(do.KillWorker(worker, not_ready(self._policy)))
-            self._tell_waiting(pool, now)
+            if late:
+                self._tell_waiting(pool, now)
         for session in self.sessions.late(now):
             self._late(session, now)
 

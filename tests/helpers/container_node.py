@@ -6,7 +6,6 @@ in them ends too, and mounts, bridges and packet filter rules are gone.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -21,6 +20,7 @@ from lightkube.resources.core_v1 import Node, Pod
 
 from helpers import node_image
 from helpers.containerd import PODS, SOCKET, Containerd
+from helpers.kubelet import arguments
 from helpers.kubernetes import ControlPlane, Part
 from helpers.node_network import NodeNetwork
 from helpers.waiting import wait_until
@@ -206,16 +206,10 @@ class ContainerNode:
             # No pod that a test deletes waits long.
             "syncFrequency": "5s",
         }
-        path = self._folder / "kubelet.json"
-        path.write_text(json.dumps(config))
+        root = Path("/var/lib/kubelet")
         return [
-            f"--config={path}",
-            f"--kubeconfig={self._plane.kubeconfig_file('kubelet')}",
-            "--root-dir=/var/lib/kubelet",
-            f"--cert-dir={self._folder}/kubelet-certificates",
-            f"--hostname-override={self.name}",
+            *arguments(config, self._folder, self._plane, self.name, root),
             f"--node-ip={ADDRESS}",
-            "--v=2",
         ]
 
 

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from lightkube.resources.core_v1 import Node
 from typing_extensions import Self
@@ -96,13 +97,22 @@ class Kubelet:
             # No pod that a test deletes waits long.
             "syncFrequency": "5s",
         }
-        path = self._folder / "kubelet.json"
-        path.write_text(json.dumps(config))
-        return [
-            f"--config={path}",
-            f"--kubeconfig={self._plane.kubeconfig_file('kubelet')}",
-            f"--root-dir={self.root}",
-            f"--cert-dir={self._folder}/kubelet-certificates",
-            f"--hostname-override={self.node}",
-            "--v=2",
-        ]
+        return arguments(config, self._folder, self._plane, self.node, self.root)
+
+
+def arguments(
+    config: dict[str, Any], folder: Path, plane: ControlPlane, name: str, root: Path
+) -> list[str]:
+    """Returns the arguments of a kubelet with this configuration, which is written to `folder`.
+    name: the node's. root: where the kubelet keeps its state.
+    """
+    path = folder / "kubelet.json"
+    path.write_text(json.dumps(config))
+    return [
+        f"--config={path}",
+        f"--kubeconfig={plane.kubeconfig_file('kubelet')}",
+        f"--root-dir={root}",
+        f"--cert-dir={folder}/kubelet-certificates",
+        f"--hostname-override={name}",
+        "--v=2",
+    ]

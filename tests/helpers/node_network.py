@@ -24,13 +24,14 @@ from lightkube.resources.discovery_v1 import EndpointSlice
 from typing_extensions import Self
 
 from helpers.needs import program
+from rgpu_common.closing import Closing
 
 _NETWORK_NAMESPACE = 0x40000000  # CLONE_NEWNET
 _SECONDS = 60
 _LOOK_SECONDS = 1.0
 
 
-class NodeNetwork:
+class NodeNetwork(Closing):
     """namespace: the file of the node's network namespace. address: the node's. port: the API
     server's, here and there. pods: the addresses of pods.
     """
@@ -54,9 +55,6 @@ class NodeNetwork:
             self.close()
             raise
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         self._run(self._end())
